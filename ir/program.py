@@ -1,0 +1,73 @@
+"""The chosen program: kernels in launch order over named tensors. What the search returns and code generation takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..plan.dims import Range
+from ..plan.lt import LtMatmul
+from .graph import TensorType
+from .region import Region
+
+
+@dataclass(frozen=True, eq=False)
+class Tensor:
+    """A tensor that lives in memory. `kind` is input, weight (then `data` holds it), or computed."""
+
+    id: int
+    type: TensorType
+    kind: str
+    name: str
+    data: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class RegionKernel:
+    """One generated kernel: `region` over the tensors `reads` (by slot) into `writes` (by store)."""
+
+    region: Region
+    schedule: str
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    origin: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ScatterKernel:
+    """`writes[0] = reads[0]`, then element `reads[1][p]` of it becomes `fn` of itself and `reads[2][p]`, in order of p."""
+
+    fn: str
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    origin: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class LtKernel:
+    """One cuBLASLt call: `reads` are A, B, then C if beta ≠ 0, then the bias if the epilogue has one."""
+
+    matmul: LtMatmul
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    origin: tuple[str, ...] = ()
+
+
+Kernel = RegionKernel | ScatterKernel | LtKernel
+
+
+@dataclass(frozen=True)
+class Program:
+    """Kernels in an order in which every tensor is written before it is read.
+
+    `inputs` and `outputs` pair each name of the signature with its type and a tensor id; an output's tensor may be an
+    input, a weight, another output's, or one of equal element count and another shape (a free reshape).
+    """
+
+    name: str
+    tensors: tuple[Tensor, ...]
+    kernels: tuple[Kernel, ...]
+    inputs: tuple[tuple[str, TensorType, int], ...]
+    outputs: tuple[tuple[str, TensorType, int], ...]
+    ranges: dict[str, Range]
