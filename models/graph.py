@@ -1,0 +1,153 @@
+"""A writer of ONNX graphs that names things as PyTorch's exporter does."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+# ``Dim`` is what a graph input's shape holds: a number, or the name of a dim that is known only when the model runs.
+Dim = int | str
+
+# ``Size`` is a dim as the graph computes with it: a number, or the tensor (a scalar int64) that holds it.
+Size = int | str
+
+_IR_VERSION = 8  # goes with opset 17 and is read by every runtime in use
+
+
+class GraphWriter:
+    """Collects nodes, weights, inputs and outputs of one graph; ``model()`` closes it.
+
+    Tensors are known by name. Node names carry the scope path, and outputs are called ``<node>_output_0``:
+    ``/encoder/layer.0/attention/query/MatMul_output_0``. Weights are named without the leading slash, by dots.
+    """
+
+    def __init__(self, name: str, *, dtype: str, opset: int, seed: int) -> None:
+        self.name = name
+        self.dtype = np.dtype(dtype)
+        self.opset = opset
+        self.rng = np.random.default_rng(seed)
+        self._nodes: list[onnx.NodeProto] = []
+        self._weights: list[onnx.TensorProto] = []
+        self._inputs: list[onnx.ValueInfoProto] = []
+        self._outputs: list[onnx.ValueInfoProto] = []
+        self._scope: list[str] = []
+        self._used: Counter[str] = Counter()
+
+    @contextmanager
+    def scope(self, path: str) -> Iterator[None]:
+        """Put what is written inside under ``path`` (one name, or several joined by slashes)."""
+        self._scope.append(path)
+        yield
+        self._scope.pop()
+
+    def input(self, name: str, dtype: np.dtype | type | str, shape: Sequence[Dim]) -> str:
+        """Declare a graph input."""
+        self._inputs.append(helper.make_tensor_value_info(name, _onnx_type(dtype), list(shape)))
+        return name
+
+    def output(self, name: str, tensor: str, dtype: np.dtype | type | str, shape: Sequence[Dim]) -> None:
+        """Declare ``tensor`` to be the graph output ``name``."""
+        self._rename(tensor, name)
+        self._outputs.append(helper.make_tensor_value_info(name, _onnx_type(dtype), list(shape)))
+
+    def weight(self, name: str, value: np.ndarray) -> str:
+        """Store a trained parameter; floats take the graph's dtype."""
+        if np.issubdtype(value.dtype, np.floating):
+            value = value.astype(self.dtype)
+        full = ".".join([part.replace("/", ".") for part in self._scope] + [name])
+        self._weights.append(numpy_helper.from_array(np.ascontiguousarray(value), full))
+        return full
+
+    def constant(self, value: Any, dtype: np.dtype | type | str | None = None) -> str:
+        """Write a ``Constant`` node: scalars and short vectors that the exporter inlines. Floats take the graph's dtype."""
+        array = np.asarray(value)
+        if dtype is None:
+            dtype = self.dtype if np.issubdtype(array.dtype, np.floating) else np.int64
+        return self.op("Constant", value=numpy_helper.from_array(array.astype(dtype)))
+
+    def op(self, op_type: str, *inputs: str, **attributes: Any) -> str:
+        """Write one node with one output and return the output's name."""
+        node_name = "/" + "/".join([*self._scope, op_type])
+        count = self._used[node_name]
+        self._used[node_name] += 1
+        if count:
+            node_name += f"_{count}"
+        result = f"{node_name}_output_0"
+        self._nodes.append(helper.make_node(op_type, list(inputs), [result], name=node_name, **attributes))
+        return result
+
+    # Spellings shared by the architectures
+
+    def size(self, tensor: str, axis: int, dim: Dim) -> Size:
+        """The size of one axis: ``dim`` itself when it is a number, else ``Shape`` and ``Gather`` on the tensor."""
+        if isinstance(dim, int):
+            return dim
+        return self.op("Gather", self.op("Shape", tensor), self.constant(axis), axis=0)
+
+    def shape(self, *sizes: Size) -> str:
+        """An int64 vector of sizes: one constant when all are numbers, else ``Unsqueeze`` and ``Concat``."""
+        if all(isinstance(size, int) for size in sizes):
+            return self.constant(list(sizes))
+        parts = [
+            self.constant([size]) if isinstance(size, int) else self.op("Unsqueeze", size, self.constant([0]))
+            for size in sizes
+        ]
+        return self.op("Concat", *parts, axis=0)
+
+    def reshape(self, tensor: str, *sizes: Size) -> str:
+        """``Reshape`` to the given sizes."""
+        return self.op("Reshape", tensor, self.shape(*sizes))
+
+    def unsqueeze(self, tensor: str, axis: int) -> str:
+        """``Unsqueeze`` along one axis."""
+        return self.op("Unsqueeze", tensor, self.constant([axis]))
+
+    def slice(self, tensor: str, start: str, end: str, axis: int) -> str:
+        """``Slice`` along one axis; start and end are int64 vectors of one element."""
+        return self.op("Slice", tensor, start, end, self.constant([axis]), self.constant([1]))
+
+    def reduce_mean(self, tensor: str) -> str:
+        """Mean over the last axis, which stays: the axes were an attribute before opset 18 and are an input since."""
+        if self.opset < 18:
+            return self.op("ReduceMean", tensor, axes=[-1], keepdims=1)
+        return self.op("ReduceMean", tensor, self.constant([-1]), keepdims=1)
+
+    def cast(self, tensor: str, dtype: np.dtype | type | str) -> str:
+        """``Cast``."""
+        return self.op("Cast", tensor, to=_onnx_type(dtype))
+
+    def normal(self, *shape: int, std: float = 1.0, mean: float = 0.0) -> np.ndarray:
+        """Seeded normal numbers in float32."""
+        numbers = self.rng.standard_normal(shape, dtype=np.float32)
+        numbers *= np.float32(std)
+        numbers += np.float32(mean)
+        return numbers
+
+    def model(self, **metadata: object) -> onnx.ModelProto:
+        """Close the graph. ``metadata`` goes to ``metadata_props``, which ``sample_inputs`` reads."""
+        graph = helper.make_graph(self._nodes, self.name, self._inputs, self._outputs, self._weights)
+        model = helper.make_model(
+            graph,
+            opset_imports=[helper.make_opsetid("", self.opset)],
+            ir_version=max(_IR_VERSION, helper.find_min_ir_version_for([helper.make_opsetid("", self.opset)])),
+            producer_name="luminal-onnx models",
+        )
+        helper.set_model_props(model, {"builder": self.name, **{key: str(value) for key, value in metadata.items()}})
+        return model
+
+    def _rename(self, old: str, new: str) -> None:
+        for node in self._nodes:
+            for names in (node.input, node.output):
+                for position, name in enumerate(names):
+                    if name == old:
+                        names[position] = new
+
+
+def _onnx_type(dtype: np.dtype | type | str) -> TensorProto.DataType:
+    return helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
