@@ -16,4 +16,4 @@ BUILDERS = {"bert": bert, "digits": digits, "llama": llama, "resnet50": resnet50
 
 __all__ = [
     "BUILDERS", "bert", "digits", "llama", "load_digits", "load_digits_samples", "resnet50", "sample_inputs", "save",
-]
+]  # fmt: skip

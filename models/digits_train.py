@@ -73,7 +73,9 @@ def train(weights: Weights, images: np.ndarray, labels: np.ndarray, rng: np.rand
     return weights
 
 
-def batches(images: np.ndarray, labels: np.ndarray, rng: np.random.Generator) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def batches(
+    images: np.ndarray, labels: np.ndarray, rng: np.random.Generator
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Shuffled batches over all epochs, each image moved by -1, 0 or 1 pixels along both axes."""
     for _ in range(EPOCHS):
         order = rng.permutation(len(images))[: len(images) // BATCH * BATCH]

@@ -32,10 +32,10 @@ class GraphWriter:
         self.dtype = np.dtype(dtype)
         self.opset = opset
         self.rng = np.random.default_rng(seed)
-        self._nodes: list[onnx.NodeProto] = []
-        self._weights: list[onnx.TensorProto] = []
-        self._inputs: list[onnx.ValueInfoProto] = []
-        self._outputs: list[onnx.ValueInfoProto] = []
+        # The graph is written in place: protobuf copies what is handed over, and weights may fill the memory.
+        self._model = onnx.ModelProto()
+        self._graph = self._model.graph
+        self._graph.name = name
         self._scope: list[str] = []
         self._used: Counter[str] = Counter()
 
@@ -48,20 +48,21 @@ class GraphWriter:
 
     def input(self, name: str, dtype: np.dtype | type | str, shape: Sequence[Dim]) -> str:
         """Declare a graph input."""
-        self._inputs.append(helper.make_tensor_value_info(name, _onnx_type(dtype), list(shape)))
+        self._graph.input.append(helper.make_tensor_value_info(name, _onnx_type(dtype), list(shape)))
         return name
 
     def output(self, name: str, tensor: str, dtype: np.dtype | type | str, shape: Sequence[Dim]) -> None:
         """Declare ``tensor`` to be the graph output ``name``."""
         self._rename(tensor, name)
-        self._outputs.append(helper.make_tensor_value_info(name, _onnx_type(dtype), list(shape)))
+        self._graph.output.append(helper.make_tensor_value_info(name, _onnx_type(dtype), list(shape)))
 
     def weight(self, name: str, value: np.ndarray) -> str:
         """Store a trained parameter; floats take the graph's dtype."""
         if np.issubdtype(value.dtype, np.floating):
-            value = value.astype(self.dtype)
+            value = value.astype(self.dtype, copy=False)
         full = ".".join([part.replace("/", ".") for part in self._scope] + [name])
-        self._weights.append(numpy_helper.from_array(np.ascontiguousarray(value), full))
+        tensor = self._graph.initializer.add(name=full, data_type=_onnx_type(value.dtype), dims=value.shape)
+        tensor.raw_data = value.astype(value.dtype.newbyteorder("<"), copy=False).tobytes()
         return full
 
     def constant(self, value: Any, dtype: np.dtype | type | str | None = None) -> str:
@@ -79,7 +80,7 @@ class GraphWriter:
         if count:
             node_name += f"_{count}"
         result = f"{node_name}_output_0"
-        self._nodes.append(helper.make_node(op_type, list(inputs), [result], name=node_name, **attributes))
+        self._graph.node.append(helper.make_node(op_type, list(inputs), [result], name=node_name, **attributes))
         return result
 
     # Spellings shared by the architectures
@@ -131,18 +132,17 @@ class GraphWriter:
 
     def model(self, **metadata: object) -> onnx.ModelProto:
         """Close the graph. ``metadata`` goes to ``metadata_props``, which ``sample_inputs`` reads."""
-        graph = helper.make_graph(self._nodes, self.name, self._inputs, self._outputs, self._weights)
-        model = helper.make_model(
-            graph,
-            opset_imports=[helper.make_opsetid("", self.opset)],
-            ir_version=max(_IR_VERSION, helper.find_min_ir_version_for([helper.make_opsetid("", self.opset)])),
-            producer_name="luminal-onnx models",
+        opset = helper.make_opsetid("", self.opset)
+        self._model.ir_version = max(_IR_VERSION, helper.find_min_ir_version_for([opset]))
+        self._model.producer_name = "luminal-onnx models"
+        self._model.opset_import.append(opset)
+        helper.set_model_props(
+            self._model, {"builder": self.name, **{key: str(value) for key, value in metadata.items()}}
         )
-        helper.set_model_props(model, {"builder": self.name, **{key: str(value) for key, value in metadata.items()}})
-        return model
+        return self._model
 
     def _rename(self, old: str, new: str) -> None:
-        for node in self._nodes:
+        for node in self._graph.node:
             for names in (node.input, node.output):
                 for position, name in enumerate(names):
                     if name == old:

@@ -10,7 +10,9 @@ import onnx
 from onnx import helper
 
 
-def sample_inputs(model: onnx.ModelProto, seed: int = 0, dims: Mapping[str, int] | None = None) -> dict[str, np.ndarray]:
+def sample_inputs(
+    model: onnx.ModelProto, seed: int = 0, dims: Mapping[str, int] | None = None
+) -> dict[str, np.ndarray]:
     """Seeded feeds for every input of a model written by this package.
 
     ``dims`` gives the sizes of named dims (``{"batch": 2, "sequence": 7}``); a dim left out takes the size the model was built with.
@@ -41,7 +43,9 @@ def sample_inputs(model: onnx.ModelProto, seed: int = 0, dims: Mapping[str, int]
         elif name.startswith("past_key_values."):
             feeds[name] = rng.standard_normal(spec.shape).astype(spec.dtype)
         else:
-            raise ValueError(f"no rule for input {name!r} of shape {spec.shape}: is the model from luminal_onnx.models?")
+            raise ValueError(
+                f"no rule for input {name!r} of shape {spec.shape}: is the model from luminal_onnx.models?"
+            )
     return feeds
 
 
@@ -77,7 +81,9 @@ def _evaluate(dim: str, sizes: Mapping[str, int], tensor: str) -> int:
     total = 0
     for term in re.split(r"\s*\+\s*", dim):
         if term not in sizes:
-            raise ValueError(f"input {tensor!r} has dim {term!r}, whose size is not given: pass dims={{{term!r}: size}}")
+            raise ValueError(
+                f"input {tensor!r} has dim {term!r}, whose size is not given: pass dims={{{term!r}: size}}"
+            )
         total += sizes[term]
     return total
 

@@ -41,7 +41,9 @@ class Config(BaseConfig):
         super().__post_init__()
         require(self.hidden % self.heads == 0, f"hidden {self.hidden} does not divide by {self.heads} heads")
         require(self.heads % self.kv_heads == 0, f"heads {self.heads} do not divide by {self.kv_heads} kv_heads")
-        require((self.hidden // self.heads) % 2 == 0, f"head width {self.hidden // self.heads} is odd: RoPE needs pairs")
+        require(
+            (self.hidden // self.heads) % 2 == 0, f"head width {self.hidden // self.heads} is odd: RoPE needs pairs"
+        )
         require(
             self.past + self.seq <= self.max_positions,
             f"past + seq is {self.past + self.seq}: exceeds max_positions {self.max_positions}",
@@ -144,7 +146,9 @@ class _Decoder:
         with g.scope("mlp"):
             return g.op("Add", x, self.swiglu(normed)), present
 
-    def attention(self, x: str, bias: str, rotary: tuple[str, str], past: tuple[str, str]) -> tuple[str, tuple[str, str]]:
+    def attention(
+        self, x: str, bias: str, rotary: tuple[str, str], past: tuple[str, str]
+    ) -> tuple[str, tuple[str, str]]:
         g, c = self.g, self.config
         kv_width = c.kv_heads * self.width
         query = self.split_heads(self.dense("q_proj", x, c.hidden, c.hidden, gain=1.5), c.heads)

@@ -34,7 +34,10 @@ class Config(BaseConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(bool(self.blocks) and all(count >= 1 for count in self.blocks), f"blocks is {self.blocks}: expected 1 or more")
+        require(
+            bool(self.blocks) and all(count >= 1 for count in self.blocks),
+            f"blocks is {self.blocks}: expected 1 or more",
+        )
         smallest = 2 ** (len(self.blocks) + 1)
         require(self.image >= smallest, f"image is {self.image}: {len(self.blocks)} stages need at least {smallest}")
 
@@ -116,7 +119,12 @@ class _ResNet:
         with g.scope(bn):
             parameters = [
                 g.weight(field, numbers)
-                for field, numbers in (("weight", scale), ("bias", shift), ("running_mean", mean), ("running_var", variance))
+                for field, numbers in (
+                    ("weight", scale),
+                    ("bias", shift),
+                    ("running_mean", mean),
+                    ("running_var", variance),
+                )
             ]
             name = g.op("BatchNormalization", name, *parameters, epsilon=_EPSILON, momentum=0.9)
         factor = scale / np.sqrt(variance + _EPSILON)
@@ -135,7 +143,9 @@ class _ResNet:
         logits = features.value @ weight.T
         bias = g.normal(c.classes, std=0.3) - logits.mean(axis=0)
         with g.scope("fc"):
-            return g.op("Gemm", features.name, g.weight("weight", weight), g.weight("bias", bias), alpha=1.0, beta=1.0, transB=1)
+            return g.op(
+                "Gemm", features.name, g.weight("weight", weight), g.weight("bias", bias), alpha=1.0, beta=1.0, transB=1
+            )
 
 
 def _per_channel(numbers: np.ndarray) -> np.ndarray:
