@@ -1,0 +1,32 @@
+# Two commands do everything on a fresh machine with python3 (>= 3.11), python3-venv, make and g++:
+#   make demo   compile a trained model, check it on the CPU, show what it became
+#   make test   the test suite
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/installed
+
+.PHONY: demo test test-all lint clean
+
+$(STAMP): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[test]"
+	touch $@
+
+demo: $(STAMP)
+	@mkdir -p build
+	$(BIN)/luminal-onnx compile models/digits.onnx -o build/digits.luminal --dim batch=1:32:256
+	@echo
+	$(BIN)/python -m luminal_onnx.models.digits_demo build/digits.luminal
+
+test: $(STAMP)
+	$(BIN)/python -m pytest -n 2 -m "not slow"
+
+test-all: $(STAMP)
+	$(BIN)/python -m pytest -n 2
+
+lint: $(STAMP)
+	$(BIN)/python -m pip install --quiet ruff && $(BIN)/ruff check .
+
+clean:
+	rm -rf build $(VENV)

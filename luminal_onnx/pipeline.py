@@ -1,0 +1,183 @@
+"""`compile`: the road from an ONNX model to an artifact, one phase after another, each timed."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from luminal_onnx.plan.errors import InvalidInput, MissingDependency, VerificationFailed
+from luminal_onnx.plan.records import KernelStep, LtStep, Plan
+from luminal_onnx.runtime.artifact import Artifact
+
+if TYPE_CHECKING:
+    import onnx
+
+DEFAULT_ARCHES = ("sm_80", "sm_90", "sm_100")
+VERIFY_SECONDS = 60.0
+DimSpec = int | tuple[int, int] | tuple[int, int, int]
+Progress = Callable[[str], None]
+
+
+@dataclass
+class Phases:
+    """Wall seconds by phase, in order. The sum is what `total` covers but for the glue between phases."""
+
+    announce: Progress
+    seconds: dict[str, float] = field(default_factory=dict)
+    started: float = field(default_factory=time.perf_counter)
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        self.announce(name)
+        begin = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - begin
+
+    def report(self) -> dict[str, float]:
+        total = time.perf_counter() - self.started
+        return {**{name: round(value, 4) for name, value in self.seconds.items()}, "total": round(total, 4)}
+
+
+def compile(
+    model: str | PathLike[str] | bytes | onnx.ModelProto,
+    *,
+    dims: Mapping[str, DimSpec] | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    arches: Sequence[str] | None = None,
+    verify: bool = True,
+    verify_seconds: float = VERIFY_SECONDS,
+    strip_sources: bool = False,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Artifact:
+    """Compile `model` (a path, the file's bytes, or a ModelProto) and return the artifact, not yet under a name.
+
+    `dims` fixes or bounds named dims: 8, (min, max) or (min, opt, max); `shapes` fixes whole inputs. `arches` are the GPU
+    targets ("sm_90"); PTX for newer ones is always added. With `verify` the artifact is run on the CPU against
+    onnxruntime first, for at most `verify_seconds`; what could not be checked is marked "unverified" in the manifest.
+    `strip_sources` leaves out the kernel sources, which the CPU road needs.
+
+    Raises InvalidModel, UnsupportedModel, InvalidInput, MissingDependency, or VerificationFailed on a mismatch.
+    """
+    phases = Phases(progress or (lambda phase: None))
+    targets = tuple(arches) if arches else DEFAULT_ARCHES
+    with phases.phase("import"):
+        compiler = _compiler()
+        imported = compiler.load(model, dims=dims, shapes=shapes)
+    primary = compiler.targets.get(targets[-1] if len(targets) == 1 else _primary(targets))
+    if primary is None:
+        raise InvalidInput(f"no target {targets}; known: {', '.join(sorted(compiler.targets))}")
+    for name in targets:
+        if name not in compiler.targets:
+            raise InvalidInput(f"unknown arch {name!r}; known: {', '.join(sorted(compiler.targets))}")
+    with phases.phase("search"):
+        found = compiler.search(imported.graph, primary)
+    with phases.phase("codegen"):
+        lowered = compiler.lower(found.program, primary.name)
+        lowered.plan.validate()
+    with phases.phase("nvrtc"):
+        binaries = compiler.compile_sources(lowered.sources, targets)
+    plans = {name: _retarget(lowered.plan, name) for name in targets}
+    summary = imported.summary
+    info: dict[str, Any] = {
+        "model": summary.to_json(),
+        "target": primary.name,
+        "search": found.report.to_json(),
+        "statistics": statistics(lowered.plan),
+        "warnings": list(summary.warnings),
+    }
+    folder = tempfile.TemporaryDirectory(prefix="luminal-onnx-")
+    path = Path(folder.name) / "model.luminal"
+
+    def write(verification: dict[str, Any]) -> Artifact:
+        with phases.phase("write"):
+            compiler.write_artifact(
+                path,
+                manifest_info={**info, "verification": verification, "seconds": phases.report()},
+                plans=plans,
+                cubins=binaries.cubins,
+                ptx=binaries.ptx,
+                sources={} if strip_sources else lowered.sources,
+                weights=lowered.weights,
+                extras={"graph.txt": compiler.format_graph(imported.graph).encode()},
+            )
+            artifact = Artifact.open(path)
+            artifact.keep_alive(folder)
+            return artifact
+
+    if not verify:
+        return write({"status": "skipped", "reason": "not asked for"})
+    if strip_sources:
+        return write({"status": "unverified", "reason": "the sources are stripped, so the CPU road cannot run it"})
+    artifact = write({"status": "pending"})
+    with phases.phase("verify"):
+        from luminal_onnx.verification import verify as run_verification
+
+        result = run_verification(artifact, model, seconds=verify_seconds, seed=seed)
+    if result["status"] == "mismatch":
+        raise VerificationFailed(result["reason"])
+    artifact.close()
+    return write(result)
+
+
+def statistics(plan: Plan) -> dict[str, Any]:
+    """Count what a plan holds: kernels by template, library calls, weight bytes."""
+    steps = list(plan.steps())
+    templates: dict[str, int] = {}
+    for step in steps:
+        if isinstance(step, KernelStep):
+            template = step.kernel.name.split(":")[0]
+            templates[template] = templates.get(template, 0) + 1
+    sources = {step.kernel.source for step in steps if isinstance(step, KernelStep)}
+    return {
+        "launches": len(steps),
+        "kernels": sum(templates.values()),
+        "distinct_kernels": len(sources),
+        "cublaslt_calls": sum(isinstance(step, LtStep) for step in steps),
+        "templates": dict(sorted(templates.items())),
+    }
+
+
+def _primary(targets: Sequence[str]) -> str:
+    return "sm_90" if "sm_90" in targets else targets[0]
+
+
+def _retarget(plan: Plan, arch: str) -> Plan:
+    return Plan(arch, plan.buffers, plan.inputs, plan.outputs, plan.root, plan.ranges)
+
+
+@dataclass(frozen=True)
+class _Compiler:
+    load: Callable
+    search: Callable
+    lower: Callable
+    compile_sources: Callable
+    write_artifact: Callable
+    format_graph: Callable
+    targets: Mapping[str, Any]
+
+
+def _compiler() -> _Compiler:
+    """Import the compiling parts, which need the `compile` extra, or say that it is missing."""
+    try:
+        from luminal_onnx.codegen import compile_sources, lower
+        from luminal_onnx.codegen.artifact import write_artifact
+        from luminal_onnx.importer import load
+        from luminal_onnx.ir.cost import TARGETS
+        from luminal_onnx.ir.printer import format_graph
+        from luminal_onnx.ir.search import search
+    except ModuleNotFoundError as missing:
+        if missing.name and missing.name.startswith("luminal_onnx"):
+            raise
+        raise MissingDependency(
+            f"compiling needs the Python package {missing.name!r}: pip install 'luminal-onnx[compile]'"
+        ) from missing
+    return _Compiler(load, search, lower, compile_sources, write_artifact, format_graph, TARGETS)
