@@ -474,7 +474,7 @@ def split(n: Dim, d: Dim) -> tuple[Dim, Dim]:
     return 0, n
 
 
-def reduce(n: Dim, d: Dim) -> tuple[Dim, Dim, Dim, Dim, int]:
+def reduce(n: Dim, d: Dim) -> tuple[Dim, Dim, Dim, Dim, Dim]:
     """Return (q, r, e, g, c) with `n // d == q + r // e` and `n % d == g * (r % e) + c`, r and e as small as can be."""
     q, r = split(n, d)
     if type(r) is int and r == 0:
@@ -492,8 +492,8 @@ def reduce(n: Dim, d: Dim) -> tuple[Dim, Dim, Dim, Dim, int]:
         return q, r, d, 1, 0
     constant = terms_of(r).get((), 0)
     g = scaled(common, number)
-    small = exact_div(from_terms(rest), g) + constant // number
-    return q, small, exact_div(d, g), g, constant % number
+    inner_q, r, e, inner_g, c = reduce(exact_div(from_terms(rest), g) + constant // number, exact_div(d, g))
+    return q + inner_q, r, e, g * inner_g, g * c + constant % number
 
 
 def _positive_divisor(n: Dim, d: Dim) -> tuple[Dim, Dim, int]:
