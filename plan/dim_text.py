@@ -40,7 +40,7 @@ class _Printer:
             term = self.term(monomial, abs(coefficient))
             if text:
                 text += f" - {term}" if coefficient < 0 else f" + {term}"
-            elif coefficient < 0:  # a minus in front binds tighter than // and %
+            elif coefficient < 0:  # a minus in front binds more tightly than // and %
                 bare_quotient = coefficient == -1 and len(monomial) == 1 and self.is_quotient(monomial[0])
                 text = f"-({term})" if bare_quotient else f"-{term}"
             else:
@@ -82,8 +82,9 @@ class _Printer:
 
 
 def _print_order(item: tuple[tuple[Atom, ...], int]) -> tuple:
-    monomial, _ = item
-    return (-len(monomial), tuple(atom.key for atom in monomial))
+    """Order terms: added before subtracted ones, then by degree, then by name."""
+    monomial, coefficient = item
+    return (coefficient < 0, -len(monomial), tuple(atom.key for atom in monomial))
 
 
 class _TextPrinter(_Printer):
