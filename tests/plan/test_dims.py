@@ -264,7 +264,9 @@ def test_c_text():
     assert to_c(i0 * seq + 3, c_name) == "i0*seq + 3"
     assert to_c((i0 + 3) // 4 % seq, c_name) == "(i0 + 3) / 4 % seq"
     assert to_c((i0 - seq) // 4, c_name) == "floor_div(i0 - seq, 4)"
-    assert to_c((seq - 1) // 4, c_name, ranges={"seq": Range(1, 1, 4)}) == "(seq - 1) / 4"
+    assert to_c((seq - batch) // 4, c_name, ranges={"seq": Range(4, 4, 4), "batch": Range(1, 1, 4)}) == (
+        "(seq - batch) / 4"
+    )
     assert to_c((seq - i0) % 4, c_name, index_extents=(seq,)) == "(seq - i0) % 4"
     assert to_c(2 * i0 - 1, c_name, "long long") == "2LL*i0 - 1LL"
     assert to_c(seq * 2**40, c_name) == "1099511627776LL*seq"
