@@ -29,6 +29,17 @@ def apply_view(view: View, array: np.ndarray, env: Mapping[str, int]) -> np.ndar
         return np.empty(out_shape, array.dtype)
     if array.size == 0 and not view.is_total:
         return np.full(out_shape, view.fill, array.dtype)
+    try:
+        with np.errstate(divide="raise"):
+            return _apply(view, array, env, out_shape)
+    except (ZeroDivisionError, FloatingPointError):
+        # A zero divisor is the extent of an empty shape that the view passes through: no point gets to the operand.
+        if view.is_total:
+            raise
+        return np.full(out_shape, view.fill, array.dtype)
+
+
+def _apply(view: View, array: np.ndarray, env: Mapping[str, int], out_shape: tuple[int, ...]) -> np.ndarray:
     maps = [_linear(expr, len(out_shape), env) for expr in view.index]
     if all(found is not None for found in maps):
         strided = _apply_strided(view, array, env, maps, out_shape)
