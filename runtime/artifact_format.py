@@ -1,0 +1,44 @@
+"""The file format of `model.luminal`, version 1: what its writer and its reader must agree on.
+
+A stored (uncompressed) zip. `manifest.json` holds the SHA-256 of every other member. The zip ends in a comment, `SEAL`
+and 64 hexadecimal digits, which are the SHA-256 of every byte before those digits.
+
+    manifest.json           format, version, model, inputs, outputs, dims, arches, requirements, versions, sections, ...
+    weights.safetensors     tensors by name, aligned so that they can be mapped
+    plans/<arch>.json       a plan
+    cubin/<arch>/<sha>.cubin, ptx/<sha>.ptx, src/<sha>.cu     by the SHA-256 of the source text
+    anything else           extras, such as graph.txt
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+FORMAT = "luminal-onnx"
+VERSION = 1
+MANIFEST = "manifest.json"
+WEIGHTS = "weights.safetensors"
+SEAL = b"luminal-onnx sha256 "
+DIGITS = 64
+COMMENT_BYTES = len(SEAL) + DIGITS
+
+
+def plan_member(arch: str) -> str:
+    return f"plans/{arch}.json"
+
+
+def cubin_member(arch: str, source: str) -> str:
+    return f"cubin/{arch}/{source}.cubin"
+
+
+def ptx_member(source: str) -> str:
+    return f"ptx/{source}.ptx"
+
+
+def source_member(source: str) -> str:
+    return f"src/{source}.cu"
+
+
+def sha256(data: bytes | memoryview) -> str:
+    """Return the SHA-256 of `data` in lower-case hexadecimal."""
+    return hashlib.sha256(data).hexdigest()
