@@ -511,14 +511,17 @@ def floor_div(n: Dim, d: Dim) -> Dim:
     if type(n) is int and type(d) is int:
         return n // d
     n, d, _ = _positive_divisor(n, d)
+    k, n = without_remainders(n, d)
     q, r, e, _, _ = reduce(n, d)
+    q = q + k
     if type(r) is int and (r == 0 or type(e) is int):
         return q if r == 0 else q + r // e
     if type(e) is int and e == 1:
         return q + r
+    inner = _only_quotient(r)
+    if inner is not None:  # (x//a + y)//e is (x + a*y)//(a*e)
+        return q + floor_div(inner.left + inner.right * (r - inner.expr), inner.right * e)
     inner, offset = _single_atom(r)
-    if type(inner) is FloorDiv:  # (x//a + k)//e is (x + a*k)//(a*e)
-        return q + floor_div(inner.left + inner.right * offset, inner.right * e)
     if type(inner) is Mod and offset == 0:  # (x % (e*k))//e is (x//e) % k
         factor = exact_div(inner.right, e)
         if factor is not None:
@@ -532,7 +535,7 @@ def floor_mod(n: Dim, d: Dim) -> Dim:
     if type(n) is int and type(d) is int:
         return n % d
     n, d, sign = _positive_divisor(n, d)
-    _, r, e, g, c = reduce(without_inner_mods(n, d), d)
+    _, r, e, g, c = reduce(without_remainders(n, d, eager=True)[1], d)
     if type(r) is int and (r == 0 or type(e) is int):
         small = r if r == 0 else r % e
     elif type(e) is int and e == 1:
@@ -540,6 +543,16 @@ def floor_mod(n: Dim, d: Dim) -> Dim:
     else:
         small = Mod(r, e).expr
     return sign * (g * small + c)
+
+
+def _only_quotient(dim: Dim) -> FloorDiv | None:
+    """Return the quotient that dim has as a term, if it has no other pair."""
+    pairs = {atom for monomial in terms_of(dim) for atom in monomial if isinstance(atom, Pair)}
+    if len(pairs) == 1:
+        (atom,) = pairs
+        if type(atom) is FloorDiv and terms_of(dim).get((atom,)) == 1:
+            return atom
+    return None
 
 
 def _single_atom(dim: Dim) -> tuple[Atom | None, int]:
@@ -552,15 +565,68 @@ def _single_atom(dim: Dim) -> tuple[Atom | None, int]:
     return None, 0
 
 
-def without_inner_mods(n: Dim, d: Dim) -> Dim:
-    """Return a dim equal to n modulo d: `x % a` inside it becomes `x` where d divides a times its coefficient."""
-    for monomial, coefficient in terms_of(n).items():
-        for atom in monomial:
-            if type(atom) is Mod:
-                around = scaled(monomial_quotient(monomial, (atom,)), coefficient)
-                if exact_div(around * atom.right, d) is not None:
-                    return without_inner_mods(n + around * (atom.left - atom.expr), d)
-    return n
+def recombined(dim: Dim) -> Dim:
+    """Put quotients and remainders together: `d*(n//d) + n%d` is n, and `a*(n//a % b) + n%a` is `n % (a*b)`.
+
+    Both sides may be multiplied by the same thing.
+    """
+    return without_remainders(dim, 0)[1]
+
+
+def without_remainders(dim: Dim, modulus: Dim, eager: bool = False) -> tuple[Dim, Dim]:
+    """Return (k, r) with `dim == k*modulus + r`, r put together as in `recombined`.
+
+    Where a coefficient is off by a multiple of the modulus, that multiple moves into k: modulo 3, `x//4 + x%4` is x.
+    With `eager`, this happens to remainders without their quotient too: modulo 3, `x % 6` is x.
+    """
+    moved: Dim = 0
+    while True:
+        for part, whole, gap in _recombinations(dim, modulus, eager):
+            moved = moved + gap
+            dim = dim - part + whole
+            break
+        else:
+            return moved, dim
+
+
+def _recombinations(dim: Dim, modulus: Dim, eager: bool) -> Iterator[tuple[Dim, Dim, Dim]]:
+    """Yield (p, w, k): terms p of dim that equal `w + k*modulus`, where w has fewer remainders."""
+    if type(dim) is not Expr:
+        return
+    remainders = [(m, atom) for m in dim.terms for atom in m if type(atom) is Mod]
+    for monomial, atom in sorted(remainders, key=lambda item: (item[1].key, str(item[0]))):
+        n, d = atom.left, atom.right
+        around = scaled(monomial_quotient(monomial, (atom,)), dim.terms[monomial])
+        above = floor_div(n, d)
+        have, gap = _gap(dim, around * d * above, modulus, eager)
+        if gap is not None:
+            yield have + around * atom.expr, around * n, gap
+        for _, other in remainders:
+            extra = None if other is atom else _beyond(other, above)
+            if extra is not None:
+                have, gap = _gap(dim, around * d * other.expr, modulus, False)
+                if gap is not None:
+                    yield have + around * atom.expr, around * floor_mod(n + d * extra, d * other.right), gap
+
+
+def _gap(dim: Expr, wanted: Dim, modulus: Dim, eager: bool) -> tuple[Dim, Dim | None]:
+    """Return (have, k): the terms of dim that `wanted` is about, and k with `have == wanted + k*modulus` if any."""
+    have = from_terms({m: dim.terms[m] for m in terms_of(wanted) if m in dim.terms})
+    if have == wanted:
+        return have, 0
+    if type(have) is int and not eager:
+        return have, None
+    return have, exact_div(have - wanted, modulus)
+
+
+def _beyond(digit: Mod, quotient: Dim) -> Dim | None:
+    """Return x with `digit == (quotient + x) % digit.right`, where that is plain to see."""
+    if floor_mod(quotient, digit.right) == digit.expr:
+        return 0
+    atom, offset = _single_atom(quotient)
+    if type(atom) is FloorDiv and terms_of(digit.left).get((atom,)) == 1:
+        return digit.left - quotient
+    return None
 
 
 def leaves(dim: Dim) -> frozenset[Atom]:
@@ -578,12 +644,6 @@ def symbols(dim: Dim) -> frozenset[str]:
 def index_axes(dim: Dim) -> frozenset[int]:
     """Return the axes whose index variables occur in dim."""
     return frozenset(leaf.axis for leaf in leaves(dim) if type(leaf) is IndexVar)
-
-
-def atoms_of(dim: Dim) -> Iterator[Atom]:
-    """Yield each atom of the polynomial's monomials once, in a fixed order; atoms inside atoms are not visited."""
-    if type(dim) is Expr:
-        yield from sorted({atom for monomial in dim.terms for atom in monomial})
 
 
 def substitute(dim: Dim, dims: Mapping[str, Dim] = {}, indices: Mapping[int, Dim] = {}) -> Dim:

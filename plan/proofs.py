@@ -26,7 +26,6 @@ from .polynomial import (
     Pair,
     Symbol,
     as_dim,
-    atoms_of,
     content,
     exact_div,
     floor_div,
@@ -38,12 +37,13 @@ from .polynomial import (
     minimum,
     monomial_gcd,
     monomial_quotient,
+    recombined,
     reduce,
     scaled,
     substitute,
     symbols,
     terms_of,
-    without_inner_mods,
+    without_remainders,
 )
 
 
@@ -308,7 +308,7 @@ class Setting:
             found = dim
             for _ in range(4):
                 before = found
-                found = _recombined(map_atoms(found, self._simple_atom))
+                found = recombined(map_atoms(found, self._simple_atom))
                 if found == before:
                     break
             self._simple[dim] = found
@@ -327,7 +327,9 @@ class Setting:
         """Return n // d, simplified."""
         if type(d) is int and d <= 0:
             return floor_div(n, d)
+        k, n = without_remainders(n, d)
         q, r, e, _, _ = reduce(n, d)
+        q = q + k
         whole = self._constant_quotient(r, e)
         if whole is not None:
             return q + whole
@@ -341,7 +343,7 @@ class Setting:
         """Return n % d, simplified."""
         if type(d) is int and d <= 0:
             return floor_mod(n, d)
-        _, r, e, scale, offset = reduce(without_inner_mods(n, d), d)
+        _, r, e, scale, offset = reduce(without_remainders(n, d, eager=True)[1], d)
         whole = self._constant_quotient(r, e)
         if whole is not None:
             return scale * (r - whole * e) + offset
@@ -445,19 +447,6 @@ def _divided(n: Dim, g: Dim) -> tuple[Dim, Dim]:
         else:
             rest[monomial] = coefficient
     return from_terms(quotient), from_terms(rest)
-
-
-def _recombined(dim: Dim) -> Dim:
-    """Put `d * (n//d) + n % d` together to n, whatever both are multiplied by."""
-    for monomial, coefficient in sorted(terms_of(dim).items(), key=lambda item: str(item[0])):
-        for atom in monomial:
-            if type(atom) is Mod:
-                around = scaled(monomial_quotient(monomial, (atom,)), coefficient)
-                quotient = around * atom.right * floor_div(atom.left, atom.right)
-                have = terms_of(dim)
-                if all(have.get(m) == c for m, c in terms_of(quotient).items()):
-                    return _recombined(dim - quotient - around * atom.expr + around * atom.left)
-    return dim
 
 
 _settings: dict[tuple, Setting] = {}
