@@ -1,0 +1,3 @@
+"""The tiled matrix product."""
+def matmul_text(region, ranges):
+    raise KeyError

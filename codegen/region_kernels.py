@@ -1,0 +1,33 @@
+"""From one region and one schedule to one kernel."""
+
+from __future__ import annotations
+
+from ..ir.region import Region
+from ..ir.schedule import ELEMENTWISE, MATMUL_TILED, ROW_BLOCK, ROW_THREAD, ROW_WARP
+from ..plan.dims import Ranges
+from ..plan.errors import LuminalError
+from ..plan.records import KernelRecord
+from .elementwise import elementwise_text
+from .matmul import matmul_text
+from .row_program import row_program_text
+
+
+def lower_region(
+    region: Region, schedule: str, ranges: Ranges | None, name_hint: str | None = None
+) -> tuple[KernelRecord, str]:
+    """Return the launch record and the CUDA C++ text of a region under a schedule.
+
+    Equal regions, schedules and ranges give the same text to the byte. `name_hint` becomes the record's name, which
+    otherwise is the function's.
+    """
+    if region.row_split() is None:
+        raise LuminalError(f"no schedule fits a region whose nodes do not share one row split: {region}")
+    if schedule == ELEMENTWISE and not region.reductions:
+        text = elementwise_text(region, ranges)
+    elif schedule in (ROW_THREAD, ROW_WARP, ROW_BLOCK) and region.reductions:
+        text = row_program_text(region, schedule, ranges)
+    elif schedule == MATMUL_TILED:
+        text = matmul_text(region, ranges)
+    else:
+        raise LuminalError(f"the schedule {schedule!r} cannot run a region with {len(region.reductions)} reductions")
+    return text.finish(name_hint)
