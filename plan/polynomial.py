@@ -629,6 +629,31 @@ def _beyond(digit: Mod, quotient: Dim) -> Dim | None:
     return None
 
 
+def without_mods(dim: Dim) -> Dim:
+    """Return an equal dim in which each `n % d` is written as `n - d*(n//d)`, inside pairs too."""
+
+    def value(atom: Atom) -> Dim:
+        if not isinstance(atom, Pair):
+            return atom.expr
+        left, right = without_mods(atom.left), without_mods(atom.right)
+        return left - right * floor_div(left, right) if type(atom) is Mod else rebuild(atom, left, right)
+
+    return map_atoms(dim, value)
+
+
+def pairs(dim: Dim) -> frozenset[Pair]:
+    """Return the pairs that occur in dim, inside other pairs too."""
+    found: set[Pair] = set()
+    waiting = [dim]
+    while waiting:
+        for monomial in terms_of(waiting.pop()):
+            for atom in monomial:
+                if isinstance(atom, Pair) and atom not in found:
+                    found.add(atom)
+                    waiting += (atom.left, atom.right)
+    return frozenset(found)
+
+
 def leaves(dim: Dim) -> frozenset[Atom]:
     """Return the symbols and index variables that occur in dim, inside atoms too."""
     if type(dim) is not Expr:

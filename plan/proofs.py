@@ -37,12 +37,14 @@ from .polynomial import (
     minimum,
     monomial_gcd,
     monomial_quotient,
+    pairs,
     recombined,
     reduce,
     scaled,
     substitute,
     symbols,
     terms_of,
+    without_mods,
     without_remainders,
 )
 
@@ -305,14 +307,21 @@ class Setting:
             return dim
         found = self._simple.get(dim)
         if found is None:
-            found = dim
-            for _ in range(4):
-                before = found
-                found = recombined(map_atoms(found, self._simple_atom))
-                if found == before:
-                    break
+            found = self._settled(dim)
+            count = len(pairs(found))
+            if count > 1:  # what cancels only when remainders are written out
+                written_out = self._settled(without_mods(found))
+                found = written_out if not pairs(written_out) else found
             self._simple[dim] = found
         return found
+
+    def _settled(self, dim: Dim) -> Dim:
+        for _ in range(4):
+            before = dim
+            dim = recombined(map_atoms(dim, self._simple_atom))
+            if dim == before:
+                break
+        return dim
 
     def _simple_atom(self, atom: Atom) -> Dim:
         if not isinstance(atom, Pair):

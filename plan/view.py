@@ -17,7 +17,7 @@ import numpy as np
 
 from .dims import Dim, Ranges, as_dim, index_axes, index_symbol, linear_terms, parse, product, substitute
 from .errors import InvalidInput, LuminalError
-from .polynomial import scaled, terms_of
+from .polynomial import pairs, scaled, terms_of
 from .proofs import Setting, setting
 
 Fill = int | float | bool
@@ -92,6 +92,10 @@ class View:
                 kept[bound] = None
         bounds = tuple(sorted(kept, key=str))
         index = tuple(where.simplify(substitute(as_dim(expr), {}, ones)) for expr in index)
+        if not bounds and any(map(pairs, index)):
+            offset = where.simplify(_row_major(in_shape, index))
+            if not pairs(offset):  # the digits of the offset are the one form for all spellings of a linear map
+                index = tuple(_digits(offset, in_shape, where))
         return cls(in_shape, out_shape, index, bounds, _plain_fill(fill) if bounds else None)
 
     @cached_property
@@ -333,10 +337,8 @@ def reshape(in_shape: Sequence[Dim], out_shape: Sequence[Dim], ranges: Ranges | 
         where = setting(ranges, out_shape)
         for ins, outs in _groups(in_shape, out_shape):
             flat = _row_major([out_shape[axis] for axis in outs], [index_symbol(axis) for axis in outs])
-            for position, axis in enumerate(ins):
-                below = product(in_shape[k] for k in ins[position + 1 :])
-                digit = where.div(flat, below)
-                index[axis] = digit if position == 0 else where.mod(digit, in_shape[axis])
+            for axis, digit in zip(ins, _digits(flat, [in_shape[axis] for axis in ins], where), strict=True):
+                index[axis] = digit
     return View.make(in_shape, out_shape, index, ranges=ranges)
 
 
@@ -368,6 +370,15 @@ def _row_major(shape: Sequence[Dim], index: Sequence[Dim]) -> Dim:
     for extent, at in zip(shape, index, strict=True):
         offset = offset * extent + at
     return offset
+
+
+def _digits(flat: Dim, shape: Sequence[Dim], where: Setting) -> list[Dim]:
+    """Return the index of the element whose row-major number in an array of that shape is `flat`."""
+    digits: list[Dim] = []
+    for axis, extent in enumerate(shape):
+        digit = where.div(flat, product(shape[axis + 1 :]))
+        digits.append(digit if all(_is(d, 1) for d in shape[:axis]) else where.mod(digit, extent))
+    return digits
 
 
 def _own_index(shape: Sequence[Dim]) -> tuple[Dim, ...]:
