@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Sequence
 
+from .division import floor_div, floor_mod
 from .errors import InvalidInput
 from .polynomial import (
     Atom,
@@ -17,8 +18,6 @@ from .polynomial import (
     Min,
     Mod,
     Symbol,
-    floor_div,
-    floor_mod,
     index_symbol,
     maximum,
     minimum,
@@ -177,7 +176,8 @@ class _Parser:
 
     def error(self, found: str) -> InvalidInput:
         return InvalidInput(
-            f"cannot read the dim {self.source!r}: {found}; expected numbers, names, + - * // % **, max(a, b), min(a, b)"
+            f"cannot read the dim {self.source!r}: {found}; "
+            "expected numbers, names, + - * // % **, max(a, b), min(a, b)"
         )
 
     def peek(self) -> str:
@@ -203,7 +203,10 @@ class _Parser:
             right = self.signed()
             if sign != "*" and type(right) is int and right == 0:
                 raise self.error("division by 0")
-            value = value * right if sign == "*" else floor_div(value, right) if sign == "//" else floor_mod(value, right)
+            if sign == "*":
+                value = value * right
+            else:
+                value = floor_div(value, right) if sign == "//" else floor_mod(value, right)
         return value
 
     def signed(self) -> Dim:

@@ -1,10 +1,13 @@
 """Dims: canonical integer polynomials over named symbols and index variables. This module is the whole public face.
 
-A `Dim` is an `int` or an `Expr`; `polynomial` holds the algebra, `proofs` what is true over ranges, `dim_text` the
-printed form and C expressions.
+A `Dim` is an `int` or an `Expr`. `polynomial` holds the algebra, `division` quotients and remainders, `dim_values`
+substitution and evaluation, `proofs` what is true over ranges, `dim_text` the printed form and C expressions.
 """
 
+from .dim_bounds import Range, Ranges
 from .dim_text import parse, to_c
+from .dim_values import evaluate, linear_terms, substitute
+from .division import ceil_div, floor_div, floor_mod
 from .polynomial import (
     Atom,
     Dim,
@@ -16,22 +19,16 @@ from .polynomial import (
     Mod,
     Symbol,
     as_dim,
-    ceil_div,
-    evaluate,
     exact_div,
-    floor_div,
-    floor_mod,
     index_axes,
     index_symbol,
-    linear_terms,
     maximum,
     minimum,
     product,
-    substitute,
     symbol,
     symbols,
 )
-from .proofs import Range, Ranges, bounds, divides, prove_less, prove_nonnegative, simplify
+from .proofs import bounds, divides, prove_less, prove_nonnegative, simplify
 
 __all__ = [
     "Atom",

@@ -216,7 +216,9 @@ def identity(shape: Sequence[Dim], ranges: Ranges | None = None) -> View:
     return View.make(shape, shape, _own_index(_dims(shape)), ranges=ranges)
 
 
-def select(in_shape: Sequence[Dim], out_shape: Sequence[Dim], index: Sequence[Dim], ranges: Ranges | None = None) -> View:
+def select(
+    in_shape: Sequence[Dim], out_shape: Sequence[Dim], index: Sequence[Dim], ranges: Ranges | None = None
+) -> View:
     """Return the total view with these index expressions; they must stay inside `in_shape`."""
     return View.make(in_shape, out_shape, index, ranges=ranges)
 

@@ -7,7 +7,6 @@ import random
 
 import numpy as np
 import pytest
-
 from luminal_onnx.plan import dims
 from luminal_onnx.plan.dims import (
     Expr,
@@ -69,7 +68,9 @@ def random_pair(rng: random.Random, depth: int):
     return minimum(left, right), lambda env, at: min(f(env, at), h(env, at))
 
 
-ASSIGNMENTS = [({"a": a, "b": b}, (x, y)) for a in (1, 2, 3, 5) for b in (1, 2, 4) for x in (0, 1, 5) for y in (0, 2, 7)]
+ASSIGNMENTS = [
+    ({"a": a, "b": b}, (x, y)) for a in (1, 2, 3, 5) for b in (1, 2, 4) for x in (0, 1, 5) for y in (0, 2, 7)
+]
 
 
 @pytest.mark.parametrize("seed", range(12))

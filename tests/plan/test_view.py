@@ -6,7 +6,6 @@ import random
 
 import numpy as np
 import pytest
-
 from luminal_onnx.plan.dims import Range, divides, evaluate, index_symbol, symbol
 from luminal_onnx.plan.errors import InvalidInput, LuminalError
 from luminal_onnx.plan.view import (
@@ -41,7 +40,7 @@ def brute_force(view: View, array: np.ndarray, env) -> np.ndarray:
     for point in itertools.product(*map(range, out.shape)):
         if all(holds(bound, env, point) for bound in view.valid):
             place = tuple(evaluate(expr, env, point) for expr in view.index)
-            assert all(0 <= at < extent for at, extent in zip(place, array.shape, strict=True)), (str(view), point, place)
+            assert all(0 <= at < n for at, n in zip(place, array.shape, strict=True)), (str(view), point, place)
             out[point] = array[place]
         else:
             out[point] = view.fill
