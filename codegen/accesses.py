@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ..ir.region import Iota, Load, Region
-from ..plan.dims import Dim, Ranges, divides, index_symbol, product, simplify, substitute
+from ..plan.dims import Dim, Ranges, divides, index_symbol, simplify, substitute
 from ..plan.view import Bound
 from .axes import Coalesced, coalesce
 
@@ -24,42 +24,53 @@ class Access:
 
 
 class Accesses:
-    """Every load, iota and store of a region over merged axes.
+    """The loads, iotas and stores of a region over merged axes: those among `nodes`, and `stores` by number; all by default.
 
-    `loads[at]` and `iotas[at]` are keyed by node position, `stores[k]` by store number.
+    `loads[at]` and `iotas[at]` are keyed by node position, `stores[k]` by store number. Fewer of them let more axes merge.
     """
 
-    def __init__(self, region: Region, groups: Sequence[Sequence[int]], ranges: Ranges | None) -> None:
+    def __init__(
+        self,
+        region: Region,
+        groups: Sequence[Sequence[int]],
+        ranges: Ranges | None,
+        nodes: Iterable[int] | None = None,
+        stores: Iterable[int] | None = None,
+    ) -> None:
+        nodes = range(len(region.nodes)) if nodes is None else sorted(nodes)
+        stores = range(len(region.stores)) if stores is None else stores
         space = max((node.space for node in region.nodes), key=len)
         self.ranges = ranges
         expressions: dict[tuple, Dim] = {}
-        for at, node in enumerate(region.nodes):
+        for at in nodes:
+            node = region.nodes[at]
             if isinstance(node, Load):
                 expressions["load", at] = node.view.offset(ranges)
                 for k, bound in enumerate(node.view.valid):
                     expressions["bound", at, k] = bound.expr
             elif isinstance(node, Iota):
                 expressions["iota", at] = node.expr
-        for number, at in enumerate(region.stores):
-            expressions["store", number] = row_major(region.nodes[at].space)
+        for number in stores:
+            expressions["store", number] = row_major(region.nodes[region.stores[number]].space)
         self.coalesced: Coalesced = coalesce(groups, space, expressions)
         self.extents = self.coalesced.extents(len(space))
         merged = {key: simplify(expr, ranges, self.extents) for key, expr in self.coalesced.expressions.items()}
         self.loads: dict[int, Access] = {}
         self.iotas: dict[int, Dim] = {}
-        for at, node in enumerate(region.nodes):
+        for at in nodes:
+            node = region.nodes[at]
             if isinstance(node, Load):
                 valid = enumerate(node.view.valid)
                 bounds = tuple(Bound(merged["bound", at, k], bound.low, bound.high) for k, bound in valid)
                 self.loads[at] = Access(merged["load", at], bounds)
             elif isinstance(node, Iota):
                 self.iotas[at] = merged["iota", at]
-        self.stores = [Access(merged["store", number]) for number in range(len(region.stores))]
+        self.stores = {number: Access(merged["store", number]) for number in stores}
 
     def dims(self) -> list[Dim]:
         """Return every dim that a kernel of this region may mention."""
         found = [*self.extents, *self.iotas.values()]
-        for access in (*self.loads.values(), *self.stores):
+        for access in (*self.loads.values(), *self.stores.values()):
             found.append(access.offset)
             for bound in access.valid:
                 found += (bound.expr, bound.low, bound.high)
@@ -96,7 +107,3 @@ def row_major(space: Sequence[Dim]) -> Dim:
         offset = offset * extent + index_symbol(axis)
     return offset
 
-
-def space_size(space: Sequence[Dim]) -> Dim:
-    """Return how many points the space has."""
-    return product(space)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 
 from ..ir.region import Region
-from ..plan.dims import Dim, IndexVar, Ranges, Symbol, bounds, prove_nonnegative, product, symbol, symbols, to_c
+from ..plan.dims import Dim, IndexVar, Ranges, Symbol, bounds, product, prove_nonnegative, symbol, symbols, to_c
 from ..plan.view import Bound
 
 INT_LIMIT = 2**31
@@ -39,6 +40,12 @@ class DimWriter:
         self.extents = list(extents)
         names = sorted(frozenset().union(*(symbols(dim) for dim in dims)))
         self.parameters = _parameter_names(names)
+
+    def over(self, extents: Sequence[Dim]) -> DimWriter:
+        """Return the writer of the same kernel for index variables of other extents."""
+        other = copy(self)
+        other.extents = list(extents)
+        return other
 
     @property
     def index_type(self) -> str:

@@ -35,7 +35,7 @@ def elementwise_text(region: Region, ranges: Ranges | None) -> KernelText:
     block = SMALL_BLOCK if most is not None and most <= FEW_THREADS else BLOCK
     lines = Lines()
     lines.add(f"const UIndex chunk = UIndex(blockIdx.x) * {block}u + threadIdx.x;")
-    with lines.block(f"if (chunk < {dims.c(chunks)})"):
+    with lines.block(f"if (chunk < UIndex({dims.c(chunks)}))"):
         if exact:
             write_position(lines, dims, "chunk", group, width)
             _write_vector(lines, points, region, Vector(group[-1][0], width) if width > 1 else Vector())
@@ -68,9 +68,8 @@ def _write_vector_and_rest(
     lines.add(f"const Index first{number} = chunk * {width};")
     with lines.block(f"if (first{number} + {width} <= {size})"):
         _write_vector(lines, points, region, Vector(number, width))
-    with lines.block("else"):
-        with lines.block(f"for (Index i{number} = first{number}; i{number} < {size}; ++i{number})"):
-            _write_vector(lines, points, region, Vector())
+    with lines.block("else"), lines.block(f"for (Index i{number} = first{number}; i{number} < {size}; ++i{number})"):
+        _write_vector(lines, points, region, Vector())
 
 
 def write_position(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..ir.region import Broadcast, Constant, Elementwise, Gather, Iota, Load, Region, RegionNode
+from ..ir.region import Broadcast, Constant, Elementwise, Gather, Iota, Load, Region
 from ..ir.scalars import c_expression, c_literal
 from ..plan.dims import index_axes, product
 from ..plan.dtypes import DType
@@ -25,6 +25,19 @@ class Vector:
     width: int = 1
 
 
+def needed(region: Region, roots: Iterable[int], known: Mapping[int, str] = {}) -> list[int]:
+    """Return the nodes to compute for the roots, operands first; known ones and what only they need are left out."""
+    found: set[int] = set()
+    stack = [at for at in roots if at not in known]
+    while stack:
+        at = stack.pop()
+        if at in found:
+            continue
+        found.add(at)
+        stack += [arg for arg in region.nodes[at].args if arg not in known]
+    return sorted(found)
+
+
 class PointWriter:
     """Writes nodes as C variables `v<position>`. One writer serves one kernel."""
 
@@ -33,22 +46,10 @@ class PointWriter:
         self.accesses = accesses
         self.dims = dims
 
-    def needed(self, roots: Iterable[int], known: Mapping[int, str] = {}) -> list[int]:
-        """Return the nodes to compute for the roots, operands first; known ones and what only they need are left out."""
-        found: set[int] = set()
-        stack = [at for at in roots if at not in known]
-        while stack:
-            at = stack.pop()
-            if at in found:
-                continue
-            found.add(at)
-            stack += [arg for arg in self.region.nodes[at].args if arg not in known]
-        return sorted(found)
-
     def values(self, lines: Lines, roots: Iterable[int], known: Mapping[int, str]) -> dict[int, str]:
         """Write the roots' values at the point whose index variables are in scope; return every node's C expression."""
         names = dict(known)
-        for at in self.needed(roots, known):
+        for at in needed(self.region, roots, known):
             self._declare(lines, at, names)
         return names
 
@@ -73,9 +74,8 @@ class PointWriter:
             return
         names = dict(known)
         first = {vector.axis: f"first{vector.axis}"}
-        needed = self.needed(roots, known)
         in_lanes = []
-        for at in needed:
+        for at in needed(self.region, roots, known):
             kind = self._kind(at, vector)
             if kind == VECTOR:
                 lines.add(f"const {self._pack(at, vector)} pack{at} = {self._load_pack(at, vector, first)};")
@@ -209,5 +209,3 @@ def _operand(text: str) -> str:
 def _words(line: str) -> set[str]:
     return set("".join(c if c.isalnum() or c == "_" else " " for c in line).split())
 
-
-__all__ = ["PointWriter", "RegionNode", "Vector", "constant"]

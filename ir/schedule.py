@@ -43,7 +43,7 @@ def schedules(region: Region, ranges: Ranges | None = None) -> tuple[str, ...]:
     split = region.row_split()
     if split is None:
         return ()
-    rows, columns = split
+    columns = split[1]
     if not region.reductions:
         return (ELEMENTWISE,)
     _, most = bounds(product(columns), ranges)

@@ -1,0 +1,97 @@
+"""From the chosen program to a plan, kernel texts and weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..ir.program import LtKernel, Program, RegionKernel, ScatterKernel, Tensor
+from ..plan.errors import LuminalError
+from ..plan.records import Buffer, KernelRecord, KernelStep, LtStep, Plan, Port, Segment, Step
+from .region_kernels import lower_region
+from .scatter import SCRATCH, lower_scatter
+
+
+@dataclass
+class Lowered:
+    """A plan, the text of every kernel by its SHA-256, and the weights by the names that the plan's buffers have."""
+
+    plan: Plan
+    sources: dict[str, str] = field(default_factory=dict)
+    weights: dict[str, np.ndarray] = field(default_factory=dict)
+
+
+def lower(program: Program, arch: str) -> Lowered:
+    """Return the plan of a program for one architecture. Equal kernels share a text, tensors that nothing uses vanish."""
+    return _Lowering(program, arch).run()
+
+
+class _Lowering:
+    def __init__(self, program: Program, arch: str) -> None:
+        self.program, self.arch = program, arch
+        self.tensors = {tensor.id: tensor for tensor in program.tensors}
+        self.next_id = max(self.tensors, default=-1) + 1
+        self.sources: dict[str, str] = {}
+        self.scratch: list[Buffer] = []
+        self.regions: dict[tuple, tuple[KernelRecord, str]] = {}
+
+    def run(self) -> Lowered:
+        steps = [step for kernel in self.program.kernels for step in self._steps(kernel)]
+        weights: dict[str, np.ndarray] = {}
+        buffers = [self._buffer(tensor, weights) for tensor in self._used(steps)]
+        plan = Plan(
+            arch=self.arch,
+            buffers=(*buffers, *self.scratch),
+            inputs=tuple(Port(name, type.dtype, type.shape, at) for name, type, at in self.program.inputs),
+            outputs=tuple(Port(name, type.dtype, type.shape, at) for name, type, at in self.program.outputs),
+            root=Segment(tuple(steps)),
+            ranges=dict(self.program.ranges),
+        )
+        plan.validate()
+        return Lowered(plan, self.sources, weights)
+
+    def _used(self, steps: list[Step]) -> list[Tensor]:
+        used = {at for step in steps for at in (*step.reads, *step.writes)}
+        used |= {at for _, _, at in (*self.program.inputs, *self.program.outputs)}
+        return [tensor for tensor in self.program.tensors if tensor.id in used]
+
+    def _buffer(self, tensor: Tensor, weights: dict[str, np.ndarray]) -> Buffer:
+        kind = "temporary" if tensor.kind == "computed" else tensor.kind
+        name = tensor.name
+        if tensor.kind == "weight":
+            if tensor.data is None:
+                raise LuminalError(f"the weight {tensor.name!r} ({tensor.type}) has no data")
+            name = f"w{len(weights)}"
+            weights[name] = tensor.data
+        return Buffer(tensor.id, name, kind, tensor.type.dtype, tensor.type.shape)
+
+    def _steps(self, kernel: RegionKernel | ScatterKernel | LtKernel) -> list[Step]:
+        if isinstance(kernel, LtKernel):
+            return [LtStep(kernel.matmul, kernel.writes, kernel.reads, kernel.origin)]
+        if isinstance(kernel, ScatterKernel):
+            return self._scatter_steps(kernel)
+        key = (kernel.region, kernel.schedule)
+        if key not in self.regions:
+            self.regions[key] = lower_region(kernel.region, kernel.schedule, self.program.ranges)
+        record, text = self.regions[key]
+        self.sources[record.source] = text
+        return [KernelStep(record, kernel.writes, kernel.reads, kernel.origin)]
+
+    def _scatter_steps(self, kernel: ScatterKernel) -> list[Step]:
+        types = [self.tensors[at].type for at in kernel.reads]
+        lowered = lower_scatter(kernel, types, self.program.ranges)
+        dest, index, source = kernel.reads
+        places = {"out": kernel.writes[0], "dest": dest, "index": index, "source": source}
+        for name in SCRATCH:
+            places[name] = self.next_id
+            shape = self.tensors[dest].type.shape
+            self.scratch.append(Buffer(self.next_id, f"scatter_{name}_{self.next_id}", "temporary", lowered.scratch, shape))
+            self.next_id += 1
+        steps: list[Step] = []
+        for step in lowered.steps:
+            self.sources[step.record.source] = step.text
+            writes = tuple(places[name] for name in step.writes)
+            reads = tuple(places[name] for name in step.reads)
+            steps.append(KernelStep(step.record, writes, reads, kernel.origin))
+        return steps
