@@ -4,6 +4,8 @@ import copy
 import itertools
 import pickle
 import random
+import shutil
+import subprocess
 
 import numpy as np
 import pytest
@@ -273,6 +275,38 @@ def test_c_text():
     assert to_c(seq * 2**40, c_name) == "1099511627776LL*seq"
     with pytest.raises(ValueError, match="int or long long"):
         to_c(seq, c_name, "short")
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler")
+@pytest.mark.parametrize("type_name", ["int", "long long"])
+def test_c_text_computes_what_evaluate_does(tmp_path, type_name):
+    rng = random.Random(11)
+    ranges = {"a": Range(1, 2, 5), "b": Range(1, 2, 5)}
+    cases = [random_pair(rng, 4)[0] for _ in range(120)]
+    rows = "\n".join(
+        f'  printf("%lld\\n", (long long)({to_c(dim, c_name, type_name, ranges)}));' for dim in cases
+    )
+    source = f"""
+#include <cstdio>
+#include <cstdlib>
+using T = {type_name};
+static T max(T a, T b) {{ return a > b ? a : b; }}
+static T min(T a, T b) {{ return a < b ? a : b; }}
+static T floor_div(T a, T b) {{ return a / b - (a % b != 0 && (a % b < 0) != (b < 0)); }}
+static T floor_mod(T a, T b) {{ return a - b * floor_div(a, b); }}
+int main(int, char** argv) {{
+  T a = atoi(argv[1]), b = atoi(argv[2]), i0 = atoi(argv[3]), i1 = atoi(argv[4]);
+  (void)a, (void)b, (void)i0, (void)i1;
+{rows}
+}}
+"""
+    (tmp_path / "dims.cpp").write_text(source)
+    subprocess.run(["g++", "-O0", "-o", tmp_path / "dims", tmp_path / "dims.cpp"], check=True, timeout=120)
+    assert " / " in source and "floor_div(" in source.split("main", 1)[1]
+    for env, at in ASSIGNMENTS[::9]:
+        arguments = [str(value) for value in (env["a"], env["b"], *at)]
+        found = subprocess.run([tmp_path / "dims", *arguments], check=True, capture_output=True, text=True).stdout
+        assert [int(line) for line in found.split()] == [evaluate(dim, env, at) for dim in cases]
 
 
 def test_a_range_must_be_in_order():
