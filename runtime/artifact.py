@@ -8,7 +8,7 @@ import os
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Self
 
 import numpy as np
 
@@ -157,7 +157,7 @@ class Artifact:
         self._members = {}
         self._kept.clear()
 
-    def __enter__(self) -> Artifact:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

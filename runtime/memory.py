@@ -109,8 +109,7 @@ def _by_size(sizes: Mapping[int, int], lifetimes: Mapping[int, tuple[int, int]])
             gap = offset - free
             if gap >= size and (best is None or gap < best_gap):
                 best, best_gap = free, gap
-            if end > free:
-                free = end
+            free = max(free, end)
         if best is None:
             best = free
         offsets[buffer] = best

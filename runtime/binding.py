@@ -1,0 +1,194 @@
+"""A plan bound to concrete shapes: every size is a number, every temporary has its place, every launch its grid."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ..plan.dims import Dim, Expr, evaluate, symbol, symbols
+from ..plan.errors import InvalidInput, LuminalError
+from ..plan.lt import LtMatmul
+from ..plan.records import KernelRecord, KernelStep, LtStep, Plan, Port
+from .memory import MemoryPlan, plan_memory
+
+_GRID_LIMITS = (2**31 - 1, 65535, 65535)
+
+
+@dataclass(frozen=True)
+class KernelLaunch:
+    """A kernel with its grid and scalars as numbers; `writes` and `reads` are buffer ids."""
+
+    kernel: KernelRecord
+    grid: tuple[int, int, int]
+    scalars: tuple[int, ...]
+    writes: tuple[int, ...]
+    reads: tuple[int, ...]
+    origin: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class LtLaunch:
+    """A library call whose record holds numbers only."""
+
+    matmul: LtMatmul
+    writes: tuple[int, ...]
+    reads: tuple[int, ...]
+    origin: tuple[str, ...]
+
+
+Launch = KernelLaunch | LtLaunch
+
+
+@dataclass(frozen=True)
+class BoundPlan:
+    """What a backend needs for one set of dims.
+
+    `sizes` are bytes by buffer. `owned` are the buffers of outputs that some step writes: they have storage of their
+    own; `memory` places the other temporaries. `launches` leaves out those that would do nothing.
+    """
+
+    plan: Plan
+    dims: Mapping[str, int]
+    shapes: Mapping[int, tuple[int, ...]]
+    sizes: Mapping[int, int]
+    output_shapes: tuple[tuple[int, ...], ...]
+    owned: tuple[int, ...]
+    memory: MemoryPlan
+    launches: tuple[Launch, ...]
+
+
+def bind(plan: Plan, dims: Mapping[str, int]) -> BoundPlan:
+    """Evaluate everything symbolic in `plan` for `dims`, which must name every symbol that it uses."""
+    shapes = {buffer.id: _shape(buffer.shape, dims) for buffer in plan.buffers}
+    sizes = {buffer.id: math.prod(shapes[buffer.id]) * buffer.dtype.size for buffer in plan.buffers}
+    kinds = {buffer.id: buffer.kind for buffer in plan.buffers}
+    outputs = {port.buffer for port in plan.outputs}
+    output_shapes = tuple(_shape(port.shape, dims) for port in plan.outputs)
+    for port, shape in zip(plan.outputs, output_shapes):
+        if math.prod(shape) * port.dtype.size != sizes[port.buffer]:
+            raise LuminalError(
+                f"output {port.name!r} is {port.dtype}{list(shape)}, its buffer holds {sizes[port.buffer]} bytes"
+            )
+    launches = []
+    lifetimes: dict[int, tuple[int, int]] = {}
+    for position, step in enumerate(plan.steps()):
+        for buffer in (*step.writes, *step.reads):
+            first, _ = lifetimes.get(buffer, (position, position))
+            lifetimes[buffer] = (first, position)
+        launch = _kernel(step, dims) if isinstance(step, KernelStep) else _library_call(step, dims)
+        if launch is not None:
+            launches.append(launch)
+    temporaries = {b: sizes[b] for b in lifetimes if kinds[b] == "temporary" and b not in outputs}
+    return BoundPlan(
+        plan=plan,
+        dims=dict(dims),
+        shapes=shapes,
+        sizes=sizes,
+        output_shapes=output_shapes,
+        owned=tuple(sorted(b for b in outputs if kinds[b] == "temporary")),
+        memory=plan_memory(temporaries, lifetimes),
+        launches=tuple(launches),
+    )
+
+
+def _shape(shape: Sequence[Dim], dims: Mapping[str, int]) -> tuple[int, ...]:
+    return tuple(dim if isinstance(dim, int) else int(evaluate(dim, dims)) for dim in shape)
+
+
+def _kernel(step: KernelStep, dims: Mapping[str, int]) -> KernelLaunch | None:
+    record = step.kernel
+    grid = _shape(record.grid, dims)
+    if 0 in grid:
+        return None
+    for axis, (size, limit) in enumerate(zip(grid, _GRID_LIMITS)):
+        if not 0 < size <= limit:
+            raise InvalidInput(
+                f"kernel {record.name} would need a grid of {size} on axis {axis} for {_told(dims)}, "
+                f"at most {limit} can be launched; run smaller shapes"
+            )
+    scalars = _shape(record.scalars, dims)
+    low, high = -(1 << (record.scalar_bits - 1)), (1 << (record.scalar_bits - 1)) - 1
+    for dim, value in zip(record.scalars, scalars):
+        if not low <= value <= high:
+            raise InvalidInput(
+                f"kernel {record.name} counts in {record.scalar_bits} bits, but {dim} is {value} for {_told(dims)}; "
+                "compile with a range that includes these shapes"
+            )
+    return KernelLaunch(record, grid, scalars, step.writes, step.reads, step.origin)
+
+
+def _library_call(step: LtStep, dims: Mapping[str, int]) -> LtLaunch | None:
+    matmul = step.matmul.resolve(dims)
+    if 0 in (matmul.m, matmul.n, matmul.batch):
+        return None
+    if matmul.k != 0:
+        matmul.validate()
+    return LtLaunch(matmul, step.writes, step.reads, step.origin)
+
+
+def _told(dims: Mapping[str, int]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in dims.items()) or "this model"
+
+
+def bind_dims(plan: Plan, shapes: Sequence[Sequence[int]]) -> dict[str, int]:
+    """Return the value of every dim symbol, given the shape of each input; ranks must be right already.
+
+    Raises InvalidInput, in ONNX Runtime's words, if a size is not what the model says, lies outside its range, or
+    contradicts another input.
+    """
+    dims: dict[str, int] = {name: r.min for name, r in plan.ranges.items() if r.min == r.max}
+    first_seen: dict[str, str] = {}
+    for port, shape in zip(plan.inputs, shapes):
+        for axis, (dim, size) in enumerate(zip(port.shape, shape)):
+            name = symbol_name(dim)
+            if name is None:
+                continue
+            if name not in first_seen:
+                allowed = plan.ranges.get(name)
+                if allowed is not None and not allowed.min <= size <= allowed.max:
+                    raise InvalidInput(
+                        f"{_invalid(port, axis)} Expected: {name} in {allowed.min}..{allowed.max} Got: {size}\n"
+                        f" Feed a size in that range, or compile with --dim {name}=MIN:OPT:MAX."
+                    )
+                dims[name] = size
+                first_seen[name] = f"input {port.name!r} axis {axis}"
+            elif dims[name] != size:
+                raise InvalidInput(
+                    f"{_invalid(port, axis)} Expected: {dims[name]} Got: {size}\n"
+                    f" Dim {name} is {dims[name]} from {first_seen[name]}; it must be the same everywhere."
+                )
+    for port, shape in zip(plan.inputs, shapes):
+        for axis, (dim, size) in enumerate(zip(port.shape, shape)):
+            expected = _evaluated(dim, dims, port)
+            if expected != size:
+                told = "" if isinstance(dim, int) else f" ({dim} for {_told(dims)})"
+                raise InvalidInput(
+                    f"{_invalid(port, axis)} Expected: {expected}{told} Got: {size}\n"
+                    " Please fix either the inputs/outputs or the model."
+                )
+    return dims
+
+
+def symbol_name(dim: Dim) -> str | None:
+    """Return the name of a dim that is a single symbol, else None."""
+    if not isinstance(dim, Expr):
+        return None
+    names = symbols(dim)
+    if len(names) != 1:
+        return None
+    (name,) = names
+    return name if dim == symbol(name) else None
+
+
+def _evaluated(dim: Dim, dims: Mapping[str, int], port: Port) -> int:
+    if isinstance(dim, int):
+        return dim
+    unknown = sorted(symbols(dim) - set(dims))
+    if unknown:
+        raise LuminalError(f"input {port.name!r}: dim {', '.join(unknown)} of {dim} is the size of no input axis")
+    return int(evaluate(dim, dims))
+
+
+def _invalid(port: Port, axis: int) -> str:
+    return f"Got invalid dimensions for input: {port.name} for the following indices\n index: {axis}"
