@@ -98,6 +98,9 @@ class FakeDriver:
     def cuDeviceGetName(self, length, device):
         return OK, b"Fake GPU\0\0"
 
+    def cuDeviceTotalMem(self, device):
+        return OK, self.memory
+
     def cuDevicePrimaryCtxRetain(self, device):
         return OK, self.keep(SimpleNamespace(device=device))
 

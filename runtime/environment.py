@@ -1,0 +1,134 @@
+"""What this machine has of what luminal-onnx needs: driver, GPUs, compilers, headers and Python packages."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+_NEEDED = re.compile(r"^([A-Za-z0-9._-]+)(?:\[[^]]*\])?\s*([^;]*)(?:;.*extra\s*==\s*['\"](\w+)['\"])?")
+_ORDER = {"run": 0, "compile": 1, "gpu": 2, "test": 3}
+
+
+def describe() -> dict[str, Any]:
+    """Return what was found, what is required and, where something is amiss, a "problem" that says what to do.
+
+    Never raises: whatever cannot be found out is told as such.
+    """
+    return {
+        "luminal-onnx": _version("luminal-onnx"),
+        "python": {"found": platform.python_version(), "required": ">=3.11"},
+        "platform": platform.platform(),
+        "driver": _told(_driver, "13.0 (driver 580 or newer)"),
+        "gpus": _told(_gpus, "compute capability 8.0 or newer"),
+        "nvrtc": _told(_nvrtc, "13.0"),
+        "cublaslt": _told(_cublaslt, ">=13.1,<13.2"),
+        "cuda_headers": _told(_headers, "13.0"),
+        "c++": _told(_compiler, "g++ 9 or newer, with C++17"),
+        "packages": _packages(),
+    }
+
+
+def _told(find: Callable[[], Any], required: str) -> dict[str, Any]:
+    try:
+        found = find()
+    except Exception as error:  # a report must not fail because of what it reports
+        return {"found": None, "required": required, "problem": f"{error}" or type(error).__name__}
+    return {"found": found, "required": required}
+
+
+def _driver() -> str:
+    from .cuda_driver import bindings
+
+    driver = bindings()
+    status, version = driver.cuDriverGetVersion()
+    if int(status) != 0 or version == 0:
+        raise RuntimeError('no NVIDIA driver; install driver 580 or newer, or use device="cpu"')
+    return f"CUDA {version // 1000}.{version % 1000 // 10}"
+
+
+def _gpus() -> list[dict[str, Any]]:
+    from .cuda_driver import bindings
+
+    driver = bindings()
+    (status,) = driver.cuInit(0)
+    if int(status) != 0:
+        raise RuntimeError(f'no GPU ({getattr(status, "name", status)}); check nvidia-smi, or use device="cpu"')
+    attribute = driver.CUdevice_attribute
+    found = []
+    for number in range(driver.cuDeviceGetCount()[1]):
+        device = driver.cuDeviceGet(number)[1]
+        major = driver.cuDeviceGetAttribute(attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device)[1]
+        minor = driver.cuDeviceGetAttribute(attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device)[1]
+        name = driver.cuDeviceGetName(256, device)[1].split(b"\0")[0].decode()
+        total = driver.cuDeviceTotalMem(device)[1]
+        found.append(
+            {"device": f"cuda:{number}", "name": name, "arch": f"sm_{major}{minor}", "memory_bytes": int(total)}
+        )
+    return found
+
+
+def _nvrtc() -> str:
+    from cuda.bindings import nvrtc
+
+    status, major, minor = nvrtc.nvrtcVersion()
+    if int(status) != 0:
+        raise RuntimeError(f"NVRTC failed: {status}")
+    return f"{major}.{minor}"
+
+
+def _cublaslt() -> str:
+    for package in ("nvmath-python", "nvidia-cublas"):
+        if _version(package) is None:
+            raise RuntimeError(f"{package} is not installed: pip install 'luminal-onnx[gpu]'")
+    return str(_version("nvidia-cublas"))
+
+
+def _headers() -> str:
+    import nvidia
+
+    for base in nvidia.__path__:
+        for header in sorted(Path(base).glob("*/include/cuda_fp16.h")):
+            return f"{_version('nvidia-cuda-runtime') or 'unknown version'} in {header.parent}"
+    raise RuntimeError("cuda_fp16.h was not found: pip install 'luminal-onnx[compile]'")
+
+
+def _compiler() -> str:
+    name = os.environ.get("CXX") or "g++"
+    path = shutil.which(name)
+    if path is None:
+        raise RuntimeError(f'{name} was not found; device="cpu" and verify need it: apt-get install g++')
+    told = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=20, check=True).stdout
+    return f"{path}: {told.splitlines()[0] if told else 'unknown version'}"
+
+
+def _packages() -> dict[str, dict[str, Any]]:
+    """Every package that luminal-onnx names, with what it is for: run, or the extra that asks for it."""
+    try:
+        needed = metadata.requires("luminal-onnx") or []
+    except Exception:  # it may run from a source tree that was never installed
+        needed = []
+    packages: dict[str, dict[str, Any]] = {}
+    for line in needed:
+        match = _NEEDED.match(line)
+        if match is None or match[1] == "luminal-onnx":
+            continue
+        name, required, extra = match[1], match[2].strip(), match[3] or "run"
+        packages[name] = {"found": _version(name), "required": required, "for": extra}
+        if packages[name]["found"] is None:
+            target = "luminal-onnx" if extra == "run" else f"luminal-onnx[{extra}]"
+            packages[name]["problem"] = f"pip install '{target}'"
+    return dict(sorted(packages.items(), key=lambda item: (_ORDER.get(item[1]["for"], 9), item[0])))
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except Exception:  # broken metadata counts as not installed
+        return None
