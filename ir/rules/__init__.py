@@ -1,0 +1,1 @@
+"""The rewrite rules, one `.egg` file a rule set. `ir/egraph/rulebook.py` reads them in order."""

@@ -1,0 +1,155 @@
+"""The saturated e-graph read back into Python: which nodes each class holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from .handles import Shape
+from .lift import stored_shape
+from .saturate import Saturated
+
+
+class Leaf(NamedTuple):
+    """Load, Const or Iota: `kind` says which. Handles and tensors are fields of what they are for, else 0."""
+
+    kind: str
+    tensor: int
+    handle: int
+    shape: int
+    dtype: int
+
+
+class Inner(NamedTuple):
+    """`kind` is elementwise, gather, reduce or broadcast; `extents` is a shape's handle, `tensor` a gather's data."""
+
+    kind: str
+    fn: str
+    args: tuple[int, ...]
+    extents: int
+    tensor: int
+    dtype: int
+
+
+class Library(NamedTuple):
+    operands: tuple[int, ...]
+    record: int
+
+
+class ScatterNode(NamedTuple):
+    fn: str
+    operands: tuple[int, ...]
+
+
+@dataclass
+class Classes:
+    """Tensor classes and register classes, each numbered by the engine.
+
+    `stores[t]` pairs each register class that is stored there with the shape's handle; `value_class[n]` is the tensor
+    class of graph value n, `register_class[n]` that of its register.
+    """
+
+    saturated: Saturated
+    inputs: dict[int, int]
+    stores: dict[int, list[tuple[int, int]]]
+    library: dict[int, list[Library]]
+    scatters: dict[int, list[ScatterNode]]
+    registers: dict[int, list[Leaf | Inner]]
+    dtypes: dict[int, int]
+    tensor_dtypes: dict[int, int]
+    value_class: dict[int, int]
+    register_class: dict[int, int]
+    softmax: frozenset[int]
+    layer_norm: frozenset[int]
+    rms_norm: frozenset[int]
+    products: frozenset[int]
+
+    def shape_of(self, tensor: int) -> Shape:
+        """Return one shape of the tensor, that of the first graph value in its class."""
+        return stored_shape(self.saturated.lifted.nodes[self.first_value[tensor]])
+
+    def __post_init__(self) -> None:
+        self.first_value: dict[int, int] = {}
+        for number in sorted(self.value_class):
+            self.first_value.setdefault(self.value_class[number], number)
+        self.outputs = [
+            self.value_class[self.saturated.lifted.value_number(value)] for value in self.saturated.graph.outputs
+        ]
+
+
+_COMMUTING = ("add", "mul")
+
+
+def read_classes(saturated: Saturated) -> Classes:
+    """Read everything that can be selected. Terms on their way (`Through`) and names (`GenericMatmul`) are left out."""
+    rows = saturated.engine.read()
+    registers: dict[int, list[Leaf | Inner]] = {}
+    _read_leaves(rows, registers)
+    _read_inner(rows, registers)
+    stores: dict[int, list[tuple[int, int]]] = {}
+    for register, shape, tensor in rows["Store"]:
+        stores.setdefault(tensor, []).append((register, shape))
+    library: dict[int, list[Library]] = {}
+    for name in ("LtGemm", "LtGemm3"):
+        for *operands, record, tensor in rows[name]:
+            library.setdefault(tensor, []).append(Library(tuple(operands), record))
+    scatters: dict[int, list[ScatterNode]] = {}
+    for fn, *operands, tensor in rows["Scatter"]:
+        scatters.setdefault(tensor, []).append(ScatterNode(fn, tuple(operands)))
+    saturated.report.classes = len(registers) + len({row[-1] for row in rows["Value"]})
+    return Classes(
+        saturated=saturated,
+        inputs={tensor: number for number, tensor in rows["In"]},
+        stores=stores,
+        library=library,
+        scatters=scatters,
+        registers=registers,
+        dtypes={register: dtype for register, dtype in rows["r-dtype"]},
+        tensor_dtypes={tensor: dtype for tensor, dtype in rows["t-dtype"]},
+        value_class={number: tensor for number, tensor in rows["Value"]},
+        register_class={number: register for number, register in rows["Register"]},
+        softmax=frozenset(row[0] for row in rows["IsSoftmax"]),
+        layer_norm=frozenset(row[0] for row in rows["IsLayerNorm"]),
+        rms_norm=frozenset(row[0] for row in rows["IsRMSNorm"]),
+        products=_summed_products(registers),
+    )
+
+
+def _read_leaves(rows: dict[str, list[tuple]], registers: dict[int, list]) -> None:
+    for tensor, view, dtype, register in rows["Load"]:
+        registers.setdefault(register, []).append(Leaf("load", tensor, view, 0, dtype))
+    for bits, dtype, register in rows["Const"]:
+        registers.setdefault(register, []).append(Leaf("const", 0, bits, 0, dtype))
+    for expr, shape, register in rows["Iota"]:
+        registers.setdefault(register, []).append(Leaf("iota", 0, expr, shape, -1))
+
+
+def _read_inner(rows: dict[str, list[tuple]], registers: dict[int, list]) -> None:
+    mirrored = set()
+    for name in ("E1", "E2", "E3"):
+        for fn, *args, dtype, register in rows[name]:
+            if fn in _COMMUTING:
+                # a + b and b + a are one kernel; the rules needed both, a choice does not.
+                key = (fn, register, *sorted(args))
+                if key in mirrored:
+                    continue
+                mirrored.add(key)
+            registers.setdefault(register, []).append(Inner("elementwise", fn, tuple(args), 0, 0, dtype))
+    for tensor, index, dtype, register in rows["Gather"]:
+        registers.setdefault(register, []).append(Inner("gather", "", (index,), 0, tensor, dtype))
+    for fn, arg, extents, dtype, register in rows["Red"]:
+        registers.setdefault(register, []).append(Inner("reduce", fn, (arg,), extents, 0, dtype))
+    for arg, extents, register in rows["Bcast"]:
+        registers.setdefault(register, []).append(Inner("broadcast", "", (arg,), extents, 0, -1))
+
+
+def _summed_products(registers: dict[int, list]) -> frozenset[int]:
+    """Return the register classes that are products and get summed: they should never be stored."""
+    summed = {
+        node.args[0] for nodes in registers.values() for node in nodes
+        if isinstance(node, Inner) and node.kind == "reduce" and node.fn == "sum"
+    }
+    return frozenset(
+        register for register in summed
+        if any(isinstance(node, Inner) and node.fn == "mul" for node in registers.get(register, ()))
+    )

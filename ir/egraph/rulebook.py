@@ -1,0 +1,74 @@
+"""The rules as commands: the `.egg` files in order, and the families that a table generates."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+
+from .. import rules
+from .contraction import LAYOUTS, layout_key
+from .engine import split_commands
+
+# In this order: a file may use the names of those before it.
+RULE_SETS = ("core", "lift", "facts", "fuse", "views", "rows", "commute", "matmul", "recognised")
+
+_NAME = re.compile(r':name "([^"]+)"')
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command of the rule language. `rule` is its name where it is a rule, else empty."""
+
+    text: str
+    rule: str
+    rule_set: str
+
+
+def rule_set_text(name: str) -> str:
+    """Return the text of one rule file, without what a table generates."""
+    return (files(rules) / f"{name}.egg").read_text(encoding="utf-8")
+
+
+@lru_cache(maxsize=1)
+def all_commands() -> tuple[Command, ...]:
+    """Return every declaration and rule, in an order in which names are declared before they are used."""
+    commands = []
+    for rule_set in RULE_SETS:
+        commands += [as_command(text, rule_set) for text in split_commands(rule_set_text(rule_set))]
+    return (*commands, *(as_command(text, "matmul") for text in layout_rules()))
+
+
+def as_command(text: str, rule_set: str) -> Command:
+    name = _NAME.search(text)
+    return Command(text, name[1] if name else "", rule_set)
+
+
+def layout_rules() -> Sequence[str]:
+    """Return the rules that offer a recognised matrix product to cuBLASLt, one per family and pair of layouts.
+
+    In the column-ordered family the library computes the transposed product, so the operands change places.
+    """
+    generated = []
+    for family, x, y in LAYOUTS:
+        key = layout_key(family, x, y)
+        operands = "b a" if family == "col" else "a b"
+        generated.append(
+            f'(rule ((= t (Store g s)) (= g (GenericMatmul a b h)) (Lt "{key}" h s c))'
+            f' ((union t (LtGemm {operands} c))) :ruleset matmul :name "lt-{key}")'
+        )
+        if family == "col":
+            generated.append(
+                f'(rule ((= t (Store y s)) (= y (E2 "add" g l d)) (= g (GenericMatmul a b h)) (= l (Load q v d))'
+                f' (LtBias "{key}" h v s c)) ((union t (LtGemm3 {operands} q c))) :ruleset matmul :name "lt-bias-{key}")'
+            )
+    return generated
+
+
+def selected(without: Collection[str] = (), extra: Sequence[str] = ()) -> list[Command]:
+    """Return the commands but for the rules named in `without`, then the `extra` rules (text, each with a name)."""
+    commands = [command for command in all_commands() if command.rule not in without or not command.rule]
+    added = [as_command(text, "extra") for text in extra]
+    return commands + [command for command in added if command.rule not in without]

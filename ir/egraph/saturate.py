@@ -1,0 +1,128 @@
+"""Saturation: rules run, state demands, Python answers, until nothing is new. Bounded, and reported."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+from ...plan.errors import UnsoundRewrite
+from ..graph import Graph
+from .answers import DEMANDS
+from .engine import Engine, FactConflict
+from .handles import Handles
+from .lift import Lifted, lift
+from .rulebook import selected
+
+@dataclass(frozen=True)
+class Limits:
+    """When saturation stops though it is not finished."""
+
+    rounds: int = 40
+    iterations: int = 60
+    rows: int = 4_000_000
+    seconds: float = 60.0
+
+
+@dataclass
+class SaturationReport:
+    """What saturation did. `stop` is "saturated", or the limit that was met: "rounds", "rows" or "seconds"."""
+
+    stop: str = "saturated"
+    rounds: int = 0
+    iterations: int = 0
+    nodes: int = 0
+    classes: int = 0
+    demands: int = 0
+    matches: dict[str, int] = field(default_factory=dict)
+    seconds: float = 0.0
+
+
+@dataclass
+class Saturated:
+    """A saturated e-graph, still in the engine, and what leads from it back to the graph."""
+
+    graph: Graph
+    handles: Handles
+    lifted: Lifted
+    engine: Engine
+    report: SaturationReport
+
+
+def saturate(
+    graph: Graph, limits: Limits = Limits(), without: Collection[str] = (), extra: Sequence[str] = ()
+) -> Saturated:
+    """Fill an e-graph from the graph and apply all rules but those named in `without`, and the `extra` ones.
+
+    UnsoundRewrite names the rules by which two contradicting facts came into one class.
+    """
+    try:
+        return attempt(graph, limits, without, extra)
+    except FactConflict as conflict:
+        from .culprits import culprits
+
+        names = culprits(graph, limits, without, extra)
+        raise UnsoundRewrite(
+            f"graph {graph.name!r}: {conflict}. Rules that lead to it: {', '.join(names) or 'none, the lift alone'}. "
+            "One of them equates two programs that differ"
+        ) from None
+
+
+def attempt(graph: Graph, limits: Limits, without: Collection[str] = (), extra: Sequence[str] = ()) -> Saturated:
+    """Do the same, but let FactConflict through."""
+    started = time.perf_counter()
+    handles = Handles(graph.ranges)
+    lifted = lift(graph, handles)
+    engine = Engine()
+    engine.declare(command.text for command in selected(without, extra))
+    for relation, rows in lifted.rows.items():
+        engine.insert(relation, rows)
+    report = SaturationReport()
+    counts = engine.run("(saturate (run lift))")
+    answered: dict[str, set[tuple]] = {name: set() for name in DEMANDS}
+    planted = " (run extra)" if extra else ""
+    schedule = (
+        f"(seq (saturate (run facts)) (repeat {limits.iterations} (seq (run fuse) (run views) (run rows){planted}))"
+        " (run commute) (saturate (run facts)) (run matmul) (run matmul))"
+    )
+    while True:
+        counts.add(engine.run(schedule))
+        report.rounds += 1
+        fresh = answer(engine, handles, answered)
+        report.demands += fresh
+        if not fresh and not counts.updated:
+            break
+        report.stop = _limit_met(report, limits, engine, started)
+        if report.stop != "saturated":
+            break
+    counts.add(engine.run("(seq (saturate (run recognised)) (saturate (run facts)))"))
+    report.iterations, report.matches = counts.iterations, counts.matches
+    report.nodes = engine.size()
+    report.seconds = time.perf_counter() - started
+    return Saturated(graph, handles, lifted, engine, report)
+
+
+def answer(engine: Engine, handles: Handles, answered: dict[str, set[tuple]]) -> int:
+    """Answer every demand that has not been answered yet; return how many there were."""
+    fresh = 0
+    replies: dict[str, list[tuple]] = {}
+    for relation, rows in engine.read(DEMANDS).items():
+        for row in rows:
+            demand = row[:-1]
+            if demand in answered[relation]:
+                continue
+            answered[relation].add(demand)
+            fresh += 1
+            for name, *reply in DEMANDS[relation](handles, *demand):
+                replies.setdefault(name, []).append(tuple(reply))
+    for name, rows in replies.items():
+        engine.insert(name, rows)
+    return fresh
+
+
+def _limit_met(report: SaturationReport, limits: Limits, engine: Engine, started: float) -> str:
+    if report.rounds >= limits.rounds:
+        return "rounds"
+    if engine.size() > limits.rows:
+        return "rows"
+    return "seconds" if time.perf_counter() - started > limits.seconds else "saturated"
