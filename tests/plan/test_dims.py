@@ -229,6 +229,7 @@ def test_simplify_undoes_row_major_numbering():
     assert simplify((i0 * (seq + batch) + i1) // (seq + batch), {}, (3, seq + batch)) == i0
     assert simplify((4 * i0 + i1) // 12, {}, (6, 4)) == i0 // 3
     assert simplify((seq - 1 - i0) // seq, {}, (seq,)) == 0
+    assert simplify((12 * i0 + 4 * i1 + 2 * i2 + 1) % 24, {}, (3, 5, 2)) == 4 * ((3 * i0 + i1) % 6) + 2 * i2 + 1
 
 
 def test_simplify_puts_quotient_and_remainder_together():

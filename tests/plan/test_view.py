@@ -267,6 +267,11 @@ def test_same_padding_of_symbolic_extent():
     check(view, numbered((2, 5)), expected, {"batch": 2, "seq": 5})
 
 
+def test_one_bound_for_two_axes():
+    diagonal = View.make((2, 2), (4,), (i0 - 1, i0 - 1), [Bound(i0 - 1, 0, 2)], 0.0)
+    check(diagonal, numbered((2, 2)), np.array([0.0, 1, 4, 0]))
+
+
 def test_cropping_what_was_padded_is_total_again():
     padded = pad((seq, 4), (2, 0), (3, 1), -1.0)
     cropped = compose(slice_(padded.out_shape, (2, 0), (1, 1), (seq, 4)), padded)
