@@ -126,6 +126,7 @@ void leave(Worker& w) {
   } else if (next == NEW_THREAD) {
     int fiber = w.fibers++;
     prepare_fiber(w, fiber);
+    w.current = NO_THREAD;  // the new fiber has no thread that could end when it asks for one
     switch_fiber(w, fiber);
   } else {
     resume(w, next);
