@@ -71,8 +71,8 @@ def build_kernel(source: KernelSource, folder: Path) -> Path:
     header = _precompiled_header(source.prelude, source.check, folder)
     tools = toolchain()
     with tempfile.TemporaryDirectory(prefix=".build-", dir=folder) as scratch:
-        text, code, linked = (Path(scratch) / f"kernel.{ending}" for ending in ("cu", "o", "so"))
-        text.write_text(f'#line 1 "{source.entry}.cu"\n{source.text}')
+        text, code, linked = (Path(scratch) / f"{source.entry}.{ending}" for ending in ("cu", "o", "so"))
+        text.write_text(source.text)
         _run(source.entry, tools.compiler, *_kernel_flags(source.check), "-include", str(header), "-x", "c++", "-c", str(text),
              "-o", str(code))  # fmt: skip
         _run(source.entry, tools.linker, "-shared", "--no-undefined", "-o", str(linked), str(code), str(library), *tools.libraries)

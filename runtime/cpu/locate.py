@@ -44,6 +44,6 @@ def _line_of(program: str, offset: int, source: KernelSource, shared_object: Pat
     # The offset is a return address: the access is just before it.
     command = [program, "-i", "-e", str(shared_object), hex(offset - 1)]
     done = subprocess.run(command, capture_output=True, text=True)
-    frames = re.findall(rf"{re.escape(source.entry)}\.cu:(\d+)", done.stdout)
+    frames = re.findall(rf"/{re.escape(source.entry)}\.cu:(\d+)", done.stdout)
     numbers = [int(frame) for frame in frames]
     return next((number for number in numbers if number >= source.body_line), numbers[0] if numbers else None)
