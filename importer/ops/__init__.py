@@ -1,0 +1,29 @@
+"""The operators, one file per family. Each is a function of the builder, the inputs and the attributes."""
+
+from importlib import import_module
+
+FAMILIES = (
+    "comparison",
+    "contrib",
+    "control",
+    "convolution",
+    "creation",
+    "elementwise",
+    "indexing",
+    "linear_algebra",
+    "movement",
+    "normalization",
+    "padding",
+    "pooling",
+    "quantization",
+    "reduction",
+    "resizing",
+    "softmax",
+    "sorting",
+)
+
+
+def load_all() -> None:
+    """Import every family, so that its operators are registered. Importing again does nothing."""
+    for family in FAMILIES:
+        import_module(f".{family}", __name__)

@@ -1,0 +1,186 @@
+"""The builder that operator functions get: the graph builder, plus what they may ask about the node and its inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import numpy as np
+import onnx
+
+from ..ir.builder import Builder
+from ..ir.graph import Value
+from ..plan import view
+from ..plan.dims import Dim, Range, ceil_div, maximum, minimum, prove_nonnegative, simplify, symbol, symbols
+from ..plan.dtypes import DType, from_numpy
+from ..plan.errors import InvalidModel, UnsupportedModel
+from ..plan.view import Bound, View
+from .shape_values import ShapeValues
+
+
+@dataclass(frozen=True)
+class NodeContext:
+    """The node that is being imported. `outputs` holds the names of its outputs, "" where one is not wanted."""
+
+    name: str
+    domain: str
+    op: str
+    opset: int
+    outputs: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"node {self.name!r} ({self.domain or 'ai.onnx'}.{self.op}, opset {self.opset})"
+
+
+class NodeBuilder(Builder):
+    """A `Builder` that knows the ONNX node it works for, and the elements of small tensors (`shape_values`)."""
+
+    def __init__(self, name: str, ranges: Mapping[str, Range]) -> None:
+        super().__init__(name, ranges)
+        self.shape_values = ShapeValues(self.ranges)
+        self.node = NodeContext("", "", "", 0, ())
+        self.narrow: dict[Value, tuple[int, int]] = {}
+        self.open_dims: set[str] = set()
+        self.warnings: list[str] = []
+        self.import_subgraph: Callable[[onnx.GraphProto], tuple[Value, ...]] | None = None
+
+    def fail(self, reason: str) -> NoReturn:
+        """Raise UnsupportedModel about this node."""
+        raise UnsupportedModel(f"{self.node}: {reason}")
+
+    def invalid(self, reason: str) -> NoReturn:
+        """Raise InvalidModel about this node."""
+        raise InvalidModel(f"{self.node}: {reason}")
+
+    def wants(self, output: int) -> bool:
+        """Say whether the model uses the node's output of that number."""
+        return output < len(self.node.outputs) and self.node.outputs[output] != ""
+
+    def known(self, value: Value) -> np.ndarray | None:
+        """Return the elements of a small tensor where they depend on dims only, else None. Elements may be dims."""
+        return self.shape_values.of(value)
+
+    def ints(self, value: Value, what: str) -> tuple[Dim, ...]:
+        """Return the elements of an integer tensor, as dims, in one row; UnsupportedModel if data decides them."""
+        elements = self.known(value)
+        if elements is None:
+            self.fail(f"{what} depends on the data of a tensor, which is only known when the model runs; make it constant")
+        return tuple(element if element.__class__ is not bool else int(element) for element in elements.reshape(-1).tolist())
+
+    def integer(self, value: Value, what: str) -> Dim:
+        """Return the only element of an integer tensor; see `ints`."""
+        elements = self.ints(value, what)
+        if len(elements) != 1:
+            self.invalid(f"{what} must be one number, got {len(elements)}")
+        return elements[0]
+
+    def numbers(self, value: Value, what: str) -> np.ndarray:
+        """Return the elements as a numeric array; UnsupportedModel if they depend on data or on a symbolic dim."""
+        elements = self.known(value)
+        if elements is None or elements.dtype == object:
+            self.fail(f"{what} must be constant, but it is only known when the model runs")
+        return elements
+
+    def axis(self, axis: int, rank: int, what: str = "axis") -> int:
+        """Return an axis counted from the front; InvalidModel if the tensor has no such axis."""
+        if not -rank <= axis < rank:
+            self.invalid(f"{what} {axis} is outside -{rank}..{rank - 1}, the axes of its input")
+        return axis % rank
+
+    def axes(self, axes: Sequence[int], rank: int) -> list[int]:
+        """Return axes counted from the front; InvalidModel if one is outside or named twice."""
+        found = [self.axis(int(axis), rank) for axis in axes]
+        if len(set(found)) != len(found):
+            self.invalid(f"the axes {list(axes)} name one axis twice")
+        return found
+
+    def simplify(self, dim: Dim) -> Dim:
+        """Simplify a dim under the model's ranges."""
+        return simplify(dim, self.ranges)
+
+    def is_nonnegative(self, dim: Dim) -> bool:
+        """Say whether a dim is proven to be 0 or more."""
+        return prove_nonnegative(dim, self.ranges)
+
+    def within(self, dim: Dim, limit: Dim) -> None:
+        """Take it that `dim` is at most `limit`, if that only narrows a symbol whose range the caller left open.
+
+        So a table of 512 positions that is cut to the length of the input limits that length to 512.
+        """
+        names = symbols(dim)
+        if type(limit) is not int or len(names) != 1 or not names <= self.open_dims:
+            return
+        (name,) = names
+        offset = dim - symbol(name)
+        known = self.ranges[name]
+        if type(offset) is int and known.min <= limit - offset < known.max:
+            most = limit - offset
+            self.ranges[name] = Range(known.min, min(known.opt, most), most)
+            self.warnings.append(f"dim {name!r} is limited to {most}: {self.node} takes that many elements of a table of {limit}")
+
+    def larger(self, a: Dim, b: Dim) -> Dim:
+        """Return the larger of two dims, simplified."""
+        return self.simplify(maximum(a, b))
+
+    def smaller(self, a: Dim, b: Dim) -> Dim:
+        """Return the smaller of two dims, simplified."""
+        return self.simplify(minimum(a, b))
+
+    def ceil_div(self, a: Dim, b: Dim) -> Dim:
+        """Return a / b rounded up, simplified."""
+        return self.simplify(ceil_div(a, b))
+
+    def windows(
+        self,
+        x: Value,
+        axes: Sequence[int],
+        kernel: Sequence[Dim],
+        before: Sequence[Dim],
+        out_sizes: Sequence[Dim],
+        strides: Sequence[Dim] | None = None,
+        dilations: Sequence[Dim] | None = None,
+        fill: int | float | bool = 0,
+    ) -> Value:
+        """Return all windows of x along `axes` as new last axes; `fill` stands outside of x (`plan.view.windows`)."""
+        ones = [1] * len(axes)
+        made = view.windows(
+            x.shape, axes, kernel, strides or ones, dilations or ones, before, out_sizes, fill, self.ranges
+        )
+        return self.view(x, made)
+
+    def indexed(
+        self, x: Value, out_shape: Sequence[Dim], index: Sequence[Dim], valid: Sequence[Bound] = (), fill: Any = None
+    ) -> Value:
+        """Return the view of x with these index expressions of the output's index variables (`plan.view.View.make`)."""
+        return self.view(x, View.make(x.shape, out_shape, index, valid, fill, self.ranges))
+
+    def dims_tensor(self, dims: Sequence[Dim]) -> Value:
+        """Return an int64 vector of dims."""
+        if all(type(dim) is int for dim in dims):
+            return self.constant(np.array(dims, np.int64))
+        return self.concat([self.reshape(self.dim_value(dim), (1,)) for dim in dims], 0)
+
+    def settled(self, value: Value) -> Value:
+        """Return the shortest way to write a small integer or bool tensor whose elements are known; else `value`."""
+        if value.dtype.is_float or value.node.op in ("constant", "input"):
+            return value
+        elements = self.known(value)
+        if elements is None:
+            return value
+        if elements.dtype != object:
+            return self.constant(np.ascontiguousarray(elements, value.dtype.numpy))
+        if elements.size != 1:
+            return value
+        scalar = self.dim_value(elements.reshape(-1)[0])
+        return self.cast(self.reshape(scalar, value.shape), value.dtype)
+
+
+def onnx_dtype(b: NodeBuilder, code: int, what: str) -> DType:
+    """Return the dtype of an ONNX element type number; UnsupportedModel, naming `what`, if kernels cannot hold it."""
+    from .tensors import NARROW, numpy_dtype
+
+    found = numpy_dtype(code, f"{b.node}: {what}")
+    if found in NARROW:
+        b.fail(f"{what} is the four-bit type {found}, which only weights may have")
+    return from_numpy(found)

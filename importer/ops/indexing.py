@@ -1,0 +1,139 @@
+"""Gathering and scattering by index tensors. A negative index counts from the end."""
+
+from __future__ import annotations
+
+from ...ir.graph import Value
+from ...plan.dims import Dim, index_symbol, product
+from ...plan.dtypes import int64
+from ..context import NodeBuilder
+from ..registry import onnx_op
+
+
+@onnx_op("Gather", 1, 11, 13)
+def gather(b: NodeBuilder, data: Value, index: Value, *, axis: int) -> Value:
+    which = b.axis(axis, data.type.rank)
+    known = b.known(index)
+    if known is None or known.size != 1:
+        return b.take(data, index, which)
+    row = b.slice_axis(data, which, _place(b, known.reshape(-1)[0], data, which), 1)
+    return b.reshape(row, (*data.shape[:which], *index.shape, *data.shape[which + 1 :]))
+
+
+def _place(b: NodeBuilder, place: Dim, data: Value, axis: int) -> Dim:
+    """Return a known index counted from the front."""
+    extent = data.shape[axis]
+    if not b.is_nonnegative(place):
+        if not b.is_nonnegative(-1 - place):
+            b.fail(f"it is not known whether the index {place} is negative, that is counted from the end")
+        place = place + extent
+    if type(place) is int and type(extent) is int and not 0 <= place < extent:
+        b.invalid(f"the index {place} is outside axis {axis} of {data.type}")
+    return place
+
+
+def counted_from_front(b: NodeBuilder, index: Value, extent: Dim) -> Value:
+    """Return int64 indices in which negative ones, which count from the end, count from the front."""
+    wide = b.cast(index, int64)
+    if index.dtype.kind == "u":
+        return wide
+    return b.b("where", b.b("less", wide, 0), b.b("add", wide, b.dim_value(extent)), wide)
+
+
+@onnx_op("GatherElements", 11, 13)
+def gather_elements(b: NodeBuilder, data: Value, index: Value, *, axis: int) -> Value:
+    return b.gather_elements(data, index, b.axis(axis, data.type.rank))
+
+
+@onnx_op("GatherND", 11)
+def gather_nd_11(b: NodeBuilder, data: Value, index: Value) -> Value:
+    return gather_nd(b, data, index, batch_dims=0)
+
+
+@onnx_op("GatherND", 12, 13)
+def gather_nd(b: NodeBuilder, data: Value, index: Value, *, batch_dims: int) -> Value:
+    """The last axis of the index holds the place along the first axes of the data, after `batch_dims` shared ones."""
+    depth = _index_depth(b, index)
+    slice_shape = data.shape[batch_dims + depth :]
+    where = _first_elements(b, data.shape, index, batch_dims)
+    flat = _with_inner(b, where, slice_shape)
+    return b.gather_flat(data, flat)
+
+
+def _index_depth(b: NodeBuilder, index: Value) -> int:
+    depth = index.shape[-1]
+    if type(depth) is not int:
+        b.fail(f"the last extent of the index, {depth}, must be a number")
+    return depth
+
+
+def _first_elements(b: NodeBuilder, shape: tuple[Dim, ...], index: Value, batch_dims: int) -> Value:
+    """Return for each row of the index the row-major number of the first element that it means."""
+    depth = _index_depth(b, index)
+    outer = index.shape[:-1]
+    total = b.iota(outer, _row_major(shape, batch_dims))
+    for position in range(depth):
+        axis = batch_dims + position
+        column = b.squeeze(b.slice_axis(index, -1, position, 1), [-1])
+        place = counted_from_front(b, column, shape[axis])
+        total = b.b("add", total, b.b("mul", place, b.dim_value(product(shape[axis + 1 :]))))
+    return total
+
+
+def _row_major(shape: tuple[Dim, ...], axes: int) -> Dim:
+    """Return where the batch of an index point begins: its own place along the first `axes` axes."""
+    return sum((index_symbol(axis) * product(shape[axis + 1 :]) for axis in range(axes)), 0)
+
+
+def _with_inner(b: NodeBuilder, first: Value, inner: tuple[Dim, ...]) -> Value:
+    """Add the places inside a slice of shape `inner` to each first element."""
+    if not inner:
+        return first
+    rank = first.type.rank
+    offsets = b.iota(inner, sum((index_symbol(k) * product(inner[k + 1 :]) for k in range(len(inner))), 0))
+    return b.b("add", b.unsqueeze(first, [rank + k for k in range(len(inner))]), offsets)
+
+
+@onnx_op("ScatterND", 11, 13)
+def scatter_nd_11(b: NodeBuilder, data: Value, index: Value, updates: Value) -> Value:
+    return scatter_nd(b, data, index, updates, reduction="none")
+
+
+@onnx_op("ScatterND", 16, 18, only={"reduction": ("none", "add", "mul", "max", "min")})
+def scatter_nd(b: NodeBuilder, data: Value, index: Value, updates: Value, *, reduction: str) -> Value:
+    depth = _index_depth(b, index)
+    flat = _with_inner(b, _first_elements(b, data.shape, index, 0), data.shape[depth:])
+    return b.scatter_flat(data, flat, b.reshape(updates, flat.shape), reduction)
+
+
+@onnx_op("Scatter", 9)
+@onnx_op("ScatterElements", 11, 13)
+def scatter_elements_11(b: NodeBuilder, data: Value, index: Value, updates: Value, *, axis: int) -> Value:
+    return scatter_elements(b, data, index, updates, axis=axis, reduction="none")
+
+
+@onnx_op("ScatterElements", 16, 18, only={"reduction": ("none", "add", "mul", "max", "min")})
+def scatter_elements(b: NodeBuilder, data: Value, index: Value, updates: Value, *, axis: int, reduction: str) -> Value:
+    flat = b.element_numbers(data.shape, index, b.axis(axis, data.type.rank))
+    return b.scatter_flat(data, flat, updates, reduction)
+
+
+@onnx_op("OneHot", 9, 11, 28)
+def one_hot(b: NodeBuilder, index: Value, depth: Value, values: Value, *, axis: int) -> Value:
+    count = b.integer(b.cast(depth, int64), "the depth")
+    which = b.axis(axis, index.type.rank + 1)
+    place = b.unsqueeze(counted_from_front(b, index, count), [which])
+    shape = [*index.shape[:which], count, *index.shape[which:]]
+    hit = b.b("equal", b.iota_along(shape, which), place)
+    off, on = (b.reshape(b.slice_axis(values, 0, k, 1), ()) for k in (0, 1))
+    return b.b("where", hit, on, off)
+
+
+@onnx_op("ReverseSequence", 10, 28)
+def reverse_sequence(b: NodeBuilder, x: Value, lengths: Value, *, time_axis: int, batch_axis: int) -> Value:
+    """The first `lengths[n]` steps of batch n in reverse; the rest stays."""
+    step = b.iota_along(x.shape, time_axis)
+    shape = [1] * x.type.rank
+    shape[batch_axis] = x.shape[batch_axis]
+    length = b.reshape(b.cast(lengths, int64), shape)
+    mirrored = b.b("sub", b.b("sub", length, 1), step)
+    return b.gather_elements(x, b.b("where", b.b("less", step, length), mirrored, step), time_axis)

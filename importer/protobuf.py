@@ -1,0 +1,83 @@
+"""Reading the ONNX protobuf: from a path, from bytes, or a `ModelProto` that the caller holds."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+
+import onnx
+from google.protobuf.message import DecodeError
+
+from ..plan.errors import InvalidModel
+
+ModelLike = str | PathLike | bytes | onnx.ModelProto
+
+
+@dataclass(frozen=True)
+class Source:
+    """A parsed model and where it came from.
+
+    `folder` is where external data lies (None: the model did not come from a file), `sha256` identifies the model file;
+    of a `ModelProto` it covers the nodes and each initializer, not one serialised file.
+    """
+
+    model: onnx.ModelProto
+    folder: Path | None
+    sha256: str
+    name: str
+
+
+def read(model: ModelLike) -> Source:
+    """Parse `model` without loading external data. InvalidModel if it cannot be read or is no ONNX model."""
+    if isinstance(model, onnx.ModelProto):
+        source = Source(model, None, _digest(model), model.graph.name or "model")
+    elif isinstance(model, bytes):
+        proto = _parse(model, "the given bytes")
+        source = Source(proto, None, hashlib.sha256(model).hexdigest(), proto.graph.name or "model")
+    else:
+        path = Path(model)
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise InvalidModel(f"cannot read the model file {path}: {error.strerror or error}") from error
+        source = Source(_parse(data, str(path)), path.parent, hashlib.sha256(data).hexdigest(), path.stem)
+    _check_header(source)
+    return source
+
+
+def _parse(data: bytes, where: str) -> onnx.ModelProto:
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(data)
+    except DecodeError as error:
+        raise InvalidModel(
+            f"{where} is not an ONNX model: the protobuf is damaged or of another kind ({error}); re-export it"
+        ) from error
+    return model
+
+
+def _check_header(source: Source) -> None:
+    model = source.model
+    if not model.HasField("graph"):
+        raise InvalidModel(f"{source.name} is not an ONNX model: it holds no graph; re-export it")
+    if not model.opset_import:
+        raise InvalidModel(f"{source.name} does not say which opset it uses (opset_import is empty); re-export it")
+    domains = [domain(entry.domain) for entry in model.opset_import]
+    twice = sorted({name or "ai.onnx" for name in domains if domains.count(name) > 1})
+    if twice:
+        raise InvalidModel(f"{source.name} imports the opset of {', '.join(twice)} more than once; keep one")
+
+
+def domain(name: str) -> str:
+    """Return the domain's canonical name: the standard operators' is empty."""
+    return "" if name == "ai.onnx" else name
+
+
+def _digest(model: onnx.ModelProto) -> str:
+    digest = hashlib.sha256()
+    graph = model.graph
+    for part in (*model.opset_import, *model.functions, *graph.input, *graph.output, *graph.node, *graph.initializer):
+        digest.update(part.SerializeToString(deterministic=True))
+    return digest.hexdigest()
