@@ -18,6 +18,8 @@ from luminal_onnx.runtime.artifact import Artifact
 if TYPE_CHECKING:
     import onnx
 
+    from luminal_onnx.ir.search import SearchReport
+
 DEFAULT_ARCHES = ("sm_80", "sm_90", "sm_100")
 VERIFY_SECONDS = 60.0
 DimSpec = int | tuple[int, int] | tuple[int, int, int]
@@ -72,12 +74,10 @@ def compile(
     with phases.phase("import"):
         compiler = _compiler()
         imported = compiler.load(model, dims=dims, shapes=shapes)
-    primary = compiler.targets.get(targets[-1] if len(targets) == 1 else _primary(targets))
-    if primary is None:
-        raise InvalidInput(f"no target {targets}; known: {', '.join(sorted(compiler.targets))}")
     for name in targets:
         if name not in compiler.targets:
             raise InvalidInput(f"unknown arch {name!r}; known: {', '.join(sorted(compiler.targets))}")
+    primary = compiler.targets[_primary(targets)]
     with phases.phase("search"):
         found = compiler.search(imported.graph, primary)
     with phases.phase("codegen"):
@@ -90,9 +90,9 @@ def compile(
     info: dict[str, Any] = {
         "model": summary.to_json(),
         "target": primary.name,
-        "search": found.report.to_json(),
+        "search": search_summary(found.report),
         "statistics": statistics(lowered.plan),
-        "warnings": list(summary.warnings),
+        "warnings": [*summary.warnings, *found.report.notes],
     }
     folder = tempfile.TemporaryDirectory(prefix="luminal-onnx-")
     path = Path(folder.name) / "model.luminal"
@@ -146,6 +146,24 @@ def statistics(plan: Plan) -> dict[str, Any]:
     }
 
 
+def search_summary(report: SearchReport) -> dict[str, Any]:
+    """Return what the manifest keeps of a search."""
+    saturation = report.saturation
+    return {
+        "estimate_us": round(report.cost * 1e6, 3),
+        "candidates": report.candidates,
+        "kernels": dict(report.kernels),
+        "recognised": {str(number): label for number, label in report.labels.items()},
+        "stop": saturation.stop,
+        "rounds": saturation.rounds,
+        "nodes": saturation.nodes,
+        "classes": saturation.classes,
+        "solver": report.solution.status,
+        "notes": report.notes,
+        "seconds": {name: round(value, 4) for name, value in report.seconds.items()},
+    }
+
+
 def _primary(targets: Sequence[str]) -> str:
     return "sm_90" if "sm_90" in targets else targets[0]
 
@@ -171,7 +189,7 @@ def _compiler() -> _Compiler:
         from luminal_onnx.codegen import compile_sources, lower
         from luminal_onnx.codegen.artifact import write_artifact
         from luminal_onnx.importer import load
-        from luminal_onnx.ir.cost import TARGETS
+        from luminal_onnx.ir.target import TARGETS
         from luminal_onnx.ir.printer import format_graph
         from luminal_onnx.ir.search import search
     except ModuleNotFoundError as missing:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from luminal_onnx.plan.records import KernelStep, Plan, Port
-from luminal_onnx.runtime.memory import plan_peak_bytes
+from luminal_onnx.runtime.binding import bind
 
 if TYPE_CHECKING:
     from luminal_onnx.importer import Report
@@ -57,7 +58,12 @@ def format_port(port: Port) -> str:
 
 def peak_bytes(plan: Plan, which: str) -> int:
     """Return the arena bytes that a run needs with every dim at its `opt` or `max`."""
-    return plan_peak_bytes(plan, {name: getattr(bounds, which) for name, bounds in plan.ranges.items()})
+    return bind(plan, {name: getattr(bounds, which) for name, bounds in plan.ranges.items()}).memory.peak_bytes
+
+
+def weight_bytes(plan: Plan) -> int:
+    """Return the bytes of all weights that the plan uses."""
+    return sum(prod(buffer.shape) * buffer.dtype.size for buffer in plan.buffers if buffer.kind == "weight")
 
 
 def summarize(artifact: Artifact, path: Path) -> dict[str, Any]:
@@ -74,7 +80,7 @@ def summarize(artifact: Artifact, path: Path) -> dict[str, Any]:
         "inputs": [format_port(port) for port in plan.inputs],
         "outputs": [format_port(port) for port in plan.outputs],
         "dims": {name: [bounds.min, bounds.opt, bounds.max] for name, bounds in plan.ranges.items()},
-        "weight_bytes": artifact.weight_bytes,
+        "weight_bytes": weight_bytes(plan),
         "peak_bytes": {"opt": peak_bytes(plan, "opt"), "max": peak_bytes(plan, "max")},
         "host_ops": 0,
         "verification": manifest["verification"],

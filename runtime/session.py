@@ -150,6 +150,11 @@ class InferenceSession:
         """The artifact that it runs."""
         return self._artifact
 
+    @property
+    def plan(self) -> Plan:
+        """The plan that it follows."""
+        return self._plan
+
     def memory_bytes(self) -> dict[str, int]:
         """Return bytes held on the device: weights, activations of all contexts, workspace, and their total."""
         parts = self._open().memory_bytes()
