@@ -37,6 +37,7 @@ class CpuBackend:
 
     def __init__(self, artifact: Artifact, arch: str | None = None, check_kernels: bool = False) -> None:
         self.plan: Plan = artifact.plan(arch or default_arch(artifact.arches))
+        self._check = check_kernels
         self._kernels = _compile_kernels(artifact, self.plan, check_kernels)
         self._weights = {
             buffer.id: _aligned(artifact.weights[buffer.name]).reshape(-1)
@@ -44,6 +45,7 @@ class CpuBackend:
             if buffer.kind == "weight"
         }
         self._dtypes = {buffer.id: buffer.dtype for buffer in self.plan.buffers}
+        self._names = {buffer.id: buffer.name for buffer in self.plan.buffers}
         self._arenas: Pool[_Arena] = Pool(_Arena)
 
     def run(self, bound: BoundPlan, feeds: Sequence[np.ndarray], wanted: Sequence[int]) -> list[np.ndarray]:
@@ -57,7 +59,10 @@ class CpuBackend:
                     kernel = self._kernels[launch.kernel.source, launch.kernel.entry]
                     scalar = np.int32 if launch.kernel.scalar_bits == 32 else np.int64
                     arguments = [*writes, *reads, *(scalar(value) for value in launch.scalars)]
-                    kernel.launch(launch.grid, launch.kernel.block, launch.kernel.shared_bytes, arguments)
+                    checked = self._checked_buffers(launch, buffers) if self._check else None
+                    kernel.launch(
+                        launch.grid, launch.kernel.block, launch.kernel.shared_bytes, arguments, buffers=checked
+                    )
                 else:
                     run_matmul(launch.matmul, writes[0], reads)
             return _outputs(bound, buffers, wanted)
@@ -73,6 +78,16 @@ class CpuBackend:
             piece = arena[offset : offset + bound.sizes[buffer]]
             buffers[buffer] = piece.view(self._dtypes[buffer].numpy)
         return buffers
+
+    def _checked_buffers(self, launch: KernelLaunch, buffers: dict[int, np.ndarray]) -> list[Any]:
+        """Tell the checker what the kernel may touch: what it reads, and what it must write, all of it."""
+        from .cpu import CheckedBuffer
+
+        written = [
+            CheckedBuffer(self._names[b], buffers[b], initialised=False, fully_written=True) for b in launch.writes
+        ]
+        read = [CheckedBuffer(self._names[b], buffers[b], read_only=True) for b in launch.reads]
+        return written + read
 
     def bind(self, bound: BoundPlan, feeds: Sequence[np.ndarray]) -> Any:
         """Refuse: there is nothing to replay on the host."""
@@ -103,7 +118,7 @@ class CpuBackend:
 def aligned_empty(size: int, alignment: int = ALIGNMENT) -> np.ndarray:
     """Return `size` uninitialised bytes whose address is a multiple of `alignment`."""
     raw = np.empty(size + alignment, np.uint8)
-    begin = -raw.__array_interface__["data"][0] % alignment
+    begin = -raw.ctypes.data % alignment
     return raw[begin : begin + size]
 
 
@@ -113,7 +128,7 @@ def default_arch(arches: Sequence[str]) -> str:
 
 
 def _aligned(array: np.ndarray) -> np.ndarray:
-    if array.__array_interface__["data"][0] % _LEAST_ALIGNMENT == 0:
+    if array.ctypes.data % _LEAST_ALIGNMENT == 0:
         return array
     copy = aligned_empty(array.nbytes).view(array.dtype).reshape(array.shape)
     copy[...] = array
@@ -149,5 +164,5 @@ def _compile_kernels(artifact: Artifact, plan: Plan, check: bool) -> dict[tuple[
         return {}
     from .cpu import compile_many
 
-    kernels = compile_many([(text, entry) for (_, entry), text in wanted.items()], checked=check)
+    kernels = compile_many([(text, entry) for (_, entry), text in wanted.items()], check=check)
     return dict(zip(wanted, kernels))

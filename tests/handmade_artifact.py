@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from importlib import resources
 from pathlib import Path
 
 import numpy as np
@@ -14,11 +15,14 @@ from luminal_onnx.plan.records import Buffer, KernelRecord, KernelStep, LtStep, 
 ARCHES = ("sm_80", "sm_90", "sm_100")
 FEATURES, CLASSES = 24, 5
 
+PRELUDE = (resources.files("luminal_onnx.codegen.cuda") / "prelude.cuh").read_text()
+
 SCALE_SHIFT = """
 extern "C" __global__ void scale_shift(float* out, const float* x, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n) out[i] = x[i] * 2.0f + 1.0f;
 }
+LUMINAL_EXPORT(scale_shift)
 """
 RELU_TOTAL = """
 extern "C" __global__ void relu_total(float* y, float* total, const float* x, long long rows, long long width) {
@@ -39,6 +43,7 @@ extern "C" __global__ void relu_total(float* y, float* total, const float* x, lo
     }
     if (threadIdx.x == 0) total[row] = partial[0];
 }
+LUMINAL_EXPORT(relu_total)
 """
 COUNT_POSITIVE = """
 extern "C" __global__ void count_positive(long long* count, const float* total, int rows) {
@@ -46,6 +51,7 @@ extern "C" __global__ void count_positive(long long* count, const float* total, 
     for (int i = 0; i < rows; i++) found += total[i] > 0.0f;
     count[0] = found;
 }
+LUMINAL_EXPORT(count_positive)
 """
 
 
@@ -53,6 +59,7 @@ def sha(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+SCALE_SHIFT, RELU_TOTAL, COUNT_POSITIVE = (PRELUDE + text for text in (SCALE_SHIFT, RELU_TOTAL, COUNT_POSITIVE))
 SOURCES = {sha(text): text for text in (SCALE_SHIFT, RELU_TOTAL, COUNT_POSITIVE)}
 BATCH = symbol("batch")
 
