@@ -1,0 +1,144 @@
+"""What a graph means, in NumPy. The oracle for every kernel, rewrite and candidate; it shares no code with them.
+
+A multiplication that only feeds a sum is not stored: the two are contracted blockwise (`contraction`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..plan.dtypes import float64
+from ..plan.errors import InvalidInput, LuminalError
+from .contraction import sum_of_products
+from .feeds import Feeds, bind_feeds
+from .graph import Graph, Node, TensorType, Value
+from .primitives import primitive, shape_at
+
+
+def run(graph: Graph, feeds: Feeds, dims: Mapping[str, int] | None = None, wide: bool = False) -> list[np.ndarray]:
+    """Return the outputs for feeds, given by input name or in signature order. The arrays are the caller's own.
+
+    Dims are found from the shapes of the feeds; `dims` adds those that no shape shows. `wide` computes all floats in
+    float64 and returns them so; integers stay exact either way.
+    """
+    arrays, env = bind_feeds(graph, feeds, dims)
+    return _Run(graph, arrays, env, wide).outputs()
+
+
+@dataclass(frozen=True)
+class _Step:
+    """One node to evaluate and the values that it reads; for a contraction, those behind the product's views."""
+
+    node: Node
+    reads: tuple[Value, ...]
+    product: Node | None = None
+
+
+def _steps(graph: Graph) -> list[_Step]:
+    """Return the nodes to evaluate, in order: those that an output needs, less products that are contracted."""
+    nodes = graph.nodes()
+    uses = Counter(value for node in nodes for value in node.inputs)
+    uses.update(graph.outputs)
+    steps: dict[int, _Step] = {}
+    for node in nodes:
+        product = node.inputs[0].node if node.op == "reduce" and node.attrs["fn"] == "sum" else None
+        if product is not None and product.op == "elementwise" and product.attrs["fn"] == "mul" and (
+            uses[node.inputs[0]] == 1
+        ):
+            steps[id(node)] = _Step(node, tuple(_behind_view(value) for value in product.inputs), product)
+        else:
+            steps[id(node)] = _Step(node, node.inputs)
+    needed = {id(value.node) for value in (*graph.inputs, *graph.outputs)}
+    for node in reversed(nodes):
+        if id(node) in needed:
+            needed.update(id(value.node) for value in steps[id(node)].reads)
+    return [steps[id(node)] for node in nodes if id(node) in needed]
+
+
+def _behind_view(value: Value) -> Value:
+    return value.node.inputs[0] if value.node.op == "view" else value
+
+
+class _Run:
+    def __init__(self, graph: Graph, arrays: list[np.ndarray], env: Mapping[str, int], wide: bool) -> None:
+        self.graph = graph
+        self.env = env
+        self.wide = wide
+        self.fed = {id(value.node): array for value, array in zip(graph.inputs, arrays, strict=True)}
+        self.values: dict[Value, np.ndarray] = {}
+
+    def outputs(self) -> list[np.ndarray]:
+        steps = _steps(self.graph)
+        left = Counter(value for step in steps for value in step.reads)
+        left.update(self.graph.outputs)
+        for step in steps:
+            result = self.evaluate(step)
+            if left[step.node.output]:
+                self.values[step.node.output] = result
+            for value in step.reads:
+                left[value] -= 1
+                if not left[value]:
+                    self.values.pop(value, None)
+        return [np.array(self.values[value], order="C") for value in self.graph.outputs]
+
+    def evaluate(self, step: _Step) -> np.ndarray:
+        node = step.node
+        try:
+            if step.product is not None:
+                return self.contract(step)
+            if node.op == "input":
+                return self.widened(self.fed[id(node)])
+            operands = [self.values[value] for value in step.reads]
+            type = self.type_of(node)
+            result = primitive(node.op).reference(operands, node.attrs, type, self.env)
+            result = self.widened(result) if node.op == "constant" else result
+        except (LuminalError, KeyError, ZeroDivisionError, ValueError) as error:
+            raise _with_place(error, node) from error
+        if result.shape != shape_at(type.shape, self.env) or result.dtype != type.dtype.numpy:
+            raise LuminalError(
+                f"{_place(node)} made {result.dtype}{list(result.shape)} instead of {type} at {dict(self.env)}"
+            )
+        return result
+
+    def widened(self, array: np.ndarray) -> np.ndarray:
+        is_float = array.dtype.kind not in "iub"
+        return array.astype(np.float64) if self.wide and is_float else array
+
+    def type_of(self, node: Node) -> TensorType:
+        type = node.types[0]
+        return TensorType(float64, type.shape) if self.wide and type.dtype.is_float else type
+
+    def contract(self, step: _Step) -> np.ndarray:
+        product, type = step.product, self.type_of(step.node)
+        factors = [
+            self.compact(original, self.values[value])
+            for original, value in zip(product.inputs, step.reads, strict=True)
+        ]
+        space = shape_at(product.types[0].shape, self.env)
+        result = sum_of_products(*factors, space, step.node.attrs["count"], type.dtype.compute.numpy)
+        return result.astype(type.dtype.numpy, copy=False)
+
+    def compact(self, original: Value, array: np.ndarray) -> np.ndarray:
+        """Return the factor with extent 1 along the axes that its view repeats, so that repeats are never stored."""
+        if original.node.op != "view":
+            return array
+        view = original.node.attrs["view"]
+        repeated = view.broadcast_axes()
+        shape = tuple(1 if axis in repeated else extent for axis, extent in enumerate(view.out_shape))
+        return replace(view, out_shape=shape).apply(array, self.env)
+
+
+def _place(node: Node) -> str:
+    names = ", ".join(node.origin) or "no named node"
+    what = f"{node.op} {node.attrs['fn']}" if "fn" in node.attrs else node.op
+    return f"{what} (from {names})"
+
+
+def _with_place(error: Exception, node: Node) -> Exception:
+    message = error.args[0] if error.args else str(error)
+    kind = type(error) if isinstance(error, LuminalError) else InvalidInput if isinstance(error, KeyError) else LuminalError
+    return kind(f"{_place(node)}: {message}")
