@@ -9,6 +9,7 @@ import secrets
 from contextlib import suppress
 from pathlib import Path
 
+from ..runtime.cache import cache_dir
 from . import nvrtc
 
 # Raise this whenever a key of equal parts may stand for other bytes than before.
@@ -24,8 +25,6 @@ def kernel_key(source: str, kind: str, arch: str) -> str:
 
 def kernel_folder() -> Path:
     """Return the folder of compiled kernels."""
-    from ..runtime.cache import cache_dir
-
     return cache_dir() / "kernels"
 
 
