@@ -61,9 +61,7 @@ class BoundPlan:
 def bind(plan: Plan, dims: Mapping[str, int]) -> BoundPlan:
     """Evaluate everything symbolic in `plan` for `dims`, which must name every symbol that it uses."""
     shapes = {buffer.id: _shape(buffer.shape, dims) for buffer in plan.buffers}
-    sizes = {buffer.id: math.prod(shapes[buffer.id]) * buffer.dtype.size for buffer in plan.buffers}
-    kinds = {buffer.id: buffer.kind for buffer in plan.buffers}
-    outputs = {port.buffer for port in plan.outputs}
+    sizes = _sizes(plan, shapes)
     output_shapes = tuple(_shape(port.shape, dims) for port in plan.outputs)
     for port, shape in zip(plan.outputs, output_shapes):
         if math.prod(shape) * port.dtype.size != sizes[port.buffer]:
@@ -71,25 +69,45 @@ def bind(plan: Plan, dims: Mapping[str, int]) -> BoundPlan:
                 f"output {port.name!r} is {port.dtype}{list(shape)}, its buffer holds {sizes[port.buffer]} bytes"
             )
     launches = []
-    lifetimes: dict[int, tuple[int, int]] = {}
-    for position, step in enumerate(plan.steps()):
-        for buffer in (*step.writes, *step.reads):
-            first, _ = lifetimes.get(buffer, (position, position))
-            lifetimes[buffer] = (first, position)
+    for step in plan.steps():
         launch = _kernel(step, dims) if isinstance(step, KernelStep) else _library_call(step, dims)
         if launch is not None:
             launches.append(launch)
-    temporaries = {b: sizes[b] for b in lifetimes if kinds[b] == "temporary" and b not in outputs}
+    written_outputs = {port.buffer for port in plan.outputs} & _temporaries(plan)
     return BoundPlan(
         plan=plan,
         dims=dict(dims),
         shapes=shapes,
         sizes=sizes,
         output_shapes=output_shapes,
-        owned=tuple(sorted(b for b in outputs if kinds[b] == "temporary")),
-        memory=plan_memory(temporaries, lifetimes),
+        owned=tuple(sorted(written_outputs)),
+        memory=_memory(plan, sizes),
         launches=tuple(launches),
     )
+
+
+def plan_memory_for(plan: Plan, dims: Mapping[str, int]) -> MemoryPlan:
+    """Return where the temporaries of `plan` lie for `dims`, though a run of these shapes may not be possible."""
+    return _memory(plan, _sizes(plan, {buffer.id: _shape(buffer.shape, dims) for buffer in plan.buffers}))
+
+
+def _memory(plan: Plan, sizes: Mapping[int, int]) -> MemoryPlan:
+    """Place the temporaries that no output needs, each from the first to the last step that names it."""
+    lifetimes: dict[int, tuple[int, int]] = {}
+    for position, step in enumerate(plan.steps()):
+        for buffer in (*step.writes, *step.reads):
+            first, _ = lifetimes.get(buffer, (position, position))
+            lifetimes[buffer] = (first, position)
+    inner = _temporaries(plan) - {port.buffer for port in plan.outputs}
+    return plan_memory({buffer: sizes[buffer] for buffer in lifetimes if buffer in inner}, lifetimes)
+
+
+def _temporaries(plan: Plan) -> set[int]:
+    return {buffer.id for buffer in plan.buffers if buffer.kind == "temporary"}
+
+
+def _sizes(plan: Plan, shapes: Mapping[int, tuple[int, ...]]) -> dict[int, int]:
+    return {buffer.id: math.prod(shapes[buffer.id]) * buffer.dtype.size for buffer in plan.buffers}
 
 
 def _shape(shape: Sequence[Dim], dims: Mapping[str, int]) -> tuple[int, ...]:

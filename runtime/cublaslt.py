@@ -18,6 +18,7 @@ PLANS_KEPT = 1024
 _INSTALL = "pip install 'luminal-onnx[gpu]'"
 _DATA_TYPES = {float32: 0, float64: 1, float16: 2, bfloat16: 14}  # cudaDataType
 _MOST_ALIGNMENT = 256
+_HEURISTIC_RESULT_WORDS = 12  # cublasLtMatmulHeuristicResult_t: 8 of algorithm, then workspace, state, waves, reserved
 
 
 @dataclass
@@ -26,7 +27,7 @@ class _LtPlan:
 
     description: int
     layouts: dict[str, int]
-    algorithm: Any
+    algorithm: np.ndarray
     alpha: np.ndarray
     beta: np.ndarray
 
@@ -92,7 +93,7 @@ class LtLibrary:
                 plan.layouts["C"],
                 out,
                 plan.layouts["D"],
-                plan.algorithm.ptr,
+                plan.algorithm.ctypes.data,
                 workspace,
                 workspace_bytes,
                 stream,
@@ -124,7 +125,7 @@ class LtLibrary:
             if algorithm is None:
                 raise LuminalError(f"cuBLASLt has no algorithm for this product: {record}")
         except BaseException:
-            self._destroy(_LtPlan(description, layouts, None, np.empty(0), np.empty(0)))
+            self._destroy(description, layouts)
             raise
         return _LtPlan(description, layouts, algorithm, np.array([record.alpha], scale), np.array([record.beta], scale))
 
@@ -148,8 +149,8 @@ class LtLibrary:
 
     def _choose(
         self, description: int, layouts: dict[str, int], alignments: Sequence[int], workspace_bytes: int
-    ) -> Any:
-        """Return the library's first choice of algorithm, or None if it has none."""
+    ) -> np.ndarray | None:
+        """Return the library's first choice, which begins with the algorithm, or None if it has none."""
         lt = self._lt
         preference = lt.matmul_preference_create()
         try:
@@ -160,12 +161,12 @@ class LtLibrary:
             for attribute, value, kind in settings:
                 held = np.array([value], kind)
                 lt.matmul_preference_set_attribute(preference, int(attribute), held.ctypes.data, held.nbytes)
-            result = lt.MatmulHeuristicResult(1)
+            result = np.zeros(_HEURISTIC_RESULT_WORDS, np.uint64)
             found = np.zeros(1, np.int32)
             ordered = [layouts[label] for label in "ABCD"]
             try:
                 lt.matmul_algo_get_heuristic(
-                    self._handle, description, *ordered, preference, 1, result.ptr, found.ctypes.data
+                    self._handle, description, *ordered, preference, 1, result.ctypes.data, found.ctypes.data
                 )
             except Exception as error:
                 if "NOT_SUPPORTED" in str(error):
@@ -175,14 +176,14 @@ class LtLibrary:
         finally:
             lt.matmul_preference_destroy(preference)
 
-    def _destroy(self, plan: _LtPlan) -> None:
-        for layout in plan.layouts.values():
+    def _destroy(self, description: int, layouts: dict[str, int]) -> None:
+        for layout in layouts.values():
             self._lt.matrix_layout_destroy(layout)
-        self._lt.matmul_desc_destroy(plan.description)
+        self._lt.matmul_desc_destroy(description)
 
     def _forget(self) -> None:
         for plan in self._plans.values():
-            self._destroy(plan)
+            self._destroy(plan.description, plan.layouts)
         self._plans.clear()
 
     def close(self) -> None:

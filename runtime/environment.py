@@ -38,7 +38,7 @@ def describe() -> dict[str, Any]:
 def _told(find: Callable[[], Any], required: str) -> dict[str, Any]:
     try:
         found = find()
-    except Exception as error:  # a report must not fail because of what it reports
+    except Exception as error:  # noqa: BLE001 - a report must not fail because of what it reports
         return {"found": None, "required": required, "problem": f"{error}" or type(error).__name__}
     return {"found": found, "required": required}
 
@@ -112,7 +112,7 @@ def _packages() -> dict[str, dict[str, Any]]:
     """Every package that luminal-onnx names, with what it is for: run, or the extra that asks for it."""
     try:
         needed = metadata.requires("luminal-onnx") or []
-    except Exception:  # it may run from a source tree that was never installed
+    except Exception:  # noqa: BLE001 - it may run from a source tree that was never installed
         needed = []
     packages: dict[str, dict[str, Any]] = {}
     for line in needed:
@@ -130,5 +130,5 @@ def _packages() -> dict[str, dict[str, Any]]:
 def _version(package: str) -> str | None:
     try:
         return metadata.version(package)
-    except Exception:  # broken metadata counts as not installed
+    except Exception:  # noqa: BLE001 - broken metadata counts as not installed
         return None

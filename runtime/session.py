@@ -15,7 +15,7 @@ import numpy as np
 
 from ..plan.dims import Dim
 from ..plan.errors import InvalidInput
-from ..plan.records import Port
+from ..plan.records import Plan, Port
 from .artifact import Artifact
 from .backend import Backend
 from .binding import BoundPlan, bind, bind_dims, symbol_name

@@ -291,11 +291,6 @@ class FakeCublasLt:
 
     matmul_desc_set_attribute = matrix_layout_set_attribute = matmul_preference_set_attribute = _set
 
-    class MatmulHeuristicResult:
-        def __init__(self, count):
-            self.held = np.zeros(16, np.uint64)
-            self.ptr = self.held.ctypes.data
-
     def matmul_algo_get_heuristic(self, handle, desc, a, b, c, d, preference, count, result, found):
         assert {"MAX_WORKSPACE_BYTES", "MIN_ALIGNMENT_A_BYTES"} <= set(self.things[preference])
         self.heuristics += 1

@@ -215,7 +215,8 @@ def test_a_closed_artifact_says_so(path):
 def test_a_failed_write_leaves_nothing_behind(tmp_path):
     target = tmp_path / "model.luminal"
     target.write_bytes(b"older")
-    arguments = dict(manifest_info={}, plans={"sm_90": handmade.plan()}, cubins={}, ptx={}, sources=handmade.SOURCES)
+    arguments = {"manifest_info": {}, "plans": {"sm_90": handmade.plan()}, "cubins": {}, "ptx": {}}
+    arguments["sources"] = handmade.SOURCES
     with pytest.raises(InvalidInput, match="cannot write .*nowhere.*No such file or directory; name a file"):
         write_artifact(tmp_path / "nowhere" / "model.luminal", **arguments, weights=handmade.weights())
     with pytest.raises(LuminalError, match="needs weight 'b'"):

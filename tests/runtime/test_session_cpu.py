@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 
 import handmade_artifact as handmade
 import numpy as np
@@ -182,26 +183,19 @@ def test_the_checker_finds_nothing_in_right_kernels(path):
 
 
 def test_eight_threads_get_right_results(session):
-    errors = []
     barrier = threading.Barrier(8)
 
     def work(seed):
-        try:
-            feeds = [handmade.feed(1 + (seed + turn) % 5, seed) for turn in range(5)]
-            wanted = [handmade.expected(x)[0] for x in feeds]
-            barrier.wait()
-            for turn in range(125):
-                (y,) = session.run(["y"], {"x": feeds[turn % 5]})
-                tolerances.assert_close(y, wanted[turn % 5], tolerances.REDUCTION)
-        except BaseException as error:  # carried to the main thread, which fails with it
-            errors.append(error)
+        feeds = [handmade.feed(1 + (seed + turn) % 5, seed) for turn in range(5)]
+        wanted = [handmade.expected(x)[0] for x in feeds]
+        barrier.wait()
+        for turn in range(125):
+            (y,) = session.run(["y"], {"x": feeds[turn % 5]})
+            tolerances.assert_close(y, wanted[turn % 5], tolerances.REDUCTION)
+        return True
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not errors, errors[0]
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(work, range(8)))
     assert session.report()["contexts"] <= 8
 
 
