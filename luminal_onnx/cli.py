@@ -306,7 +306,9 @@ def _print_json(value: Any) -> None:
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit with its code: 0 ok, 1 mismatch, 2 unsupported, 3 environment, 4 bad input, 64 usage."""
     arguments = sys.argv[1:] if arguments is None else arguments
-    logging.basicConfig(level=logging.INFO if "--verbose" in arguments else logging.WARNING, format="%(message)s")
+    logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    if "--verbose" in arguments:
+        logging.getLogger("luminal_onnx").setLevel(logging.INFO)
     try:
         code = cli.main(arguments, prog_name="luminal-onnx", standalone_mode=False)
     except click.ClickException as error:

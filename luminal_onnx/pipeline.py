@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 DEFAULT_ARCHES = ("sm_80", "sm_90", "sm_100")
 VERIFY_SECONDS = 60.0
+# The families of generated kernels; a kernel's name starts with its family's.
+TEMPLATES = ("elementwise", "row_thread", "row_warp", "row_block", "matmul_tiled", "scatter")
 DimSpec = int | tuple[int, int] | tuple[int, int, int]
 Progress = Callable[[str], None]
 
@@ -134,7 +136,7 @@ def statistics(plan: Plan) -> dict[str, Any]:
     templates: dict[str, int] = {}
     for step in steps:
         if isinstance(step, KernelStep):
-            template = step.kernel.name.split(":")[0]
+            template = next((name for name in TEMPLATES if step.kernel.name.startswith(name)), "other")
             templates[template] = templates.get(template, 0) + 1
     sources = {step.kernel.source for step in steps if isinstance(step, KernelStep)}
     return {

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from luminal_onnx.importer import Report
     from luminal_onnx.runtime.artifact import Artifact
 
-console = Console(highlight=False, soft_wrap=True)
+console = Console(highlight=False, markup=False, soft_wrap=True)
 
 PHASES = {
     "import": "reading the model",
@@ -121,9 +121,9 @@ def print_compiled(summary: dict[str, Any]) -> None:
     for warning in summary["warnings"]:
         console.print(Text(f"warning: {warning}", style="yellow"))
     console.print("\ntry next", style="bold")
-    console.print(f"  luminal-onnx run {summary['artifact']} --device cpu     # its kernels, on this CPU", markup=False)
-    console.print(f"  luminal-onnx run {summary['artifact']}                  # on an NVIDIA GPU", markup=False)
-    console.print(f"  luminal-onnx inspect {summary['artifact']}              # every kernel, and the nodes it covers", markup=False)
+    console.print(f"  luminal-onnx run {summary['artifact']} --device cpu     # its kernels, on this CPU")
+    console.print(f"  luminal-onnx run {summary['artifact']}                  # on an NVIDIA GPU")
+    console.print(f"  luminal-onnx inspect {summary['artifact']}              # every kernel, and the nodes it covers")
 
 
 def print_verification(result: dict[str, Any]) -> None:

@@ -157,7 +157,9 @@ class _Finder:
                 if other != tensor and wanted and key[0] not in self.classes.products:
                     extra.setdefault(other, key)
         chosen = sorted(extra, key=self.classes.first_value.__getitem__)[:MOST_EXTRA_STORES]
-        chosen = [other for other in chosen if other not in built.reads]
+        # What is read must come before what is stored on the way, or a kernel would wait for its own result.
+        latest = max((self.classes.first_value[read] for read in built.reads if read not in self.classes.inputs), default=-1)
+        chosen = [other for other in chosen if self.classes.first_value[other] > latest]
         for other in chosen:
             yield (other,), (extra[other],)
         if len(chosen) > 1:

@@ -210,13 +210,12 @@ class _Problem:
         for tensor, variables in writers.items():
             if tensor in self.settled:
                 program.at_least(1, {variable: 1.0 for variable in variables})
-            if any(len(self.writes[number]) > 1 for number in part if tensor in self.writes[number]):
-                program.at_least(-1, {variable: -1.0 for variable in variables})  # no two kernels write one tensor
-        for number in part:
-            for read in self.reads[number]:
-                if read not in self.settled:
-                    # Reading it needs someone who writes it.
-                    program.at_least(0, {picks[number]: -1.0, **{variable: 1.0 for variable in writers[read]}})
+            program.at_least(-1, {variable: -1.0 for variable in variables})  # no two kernels write one tensor
+        for (_, read), readers in self._readers(part).items():
+            # At most one of these is taken, and only with someone who writes what they read.
+            program.at_least(
+                0, {**{picks[number]: -1.0 for number in readers}, **{variable: 1.0 for variable in writers[read]}}
+            )
         members = {tensor for number in part for pair in self._inside(number) for tensor in pair}
         levels = {tensor: program.level(len(members)) for tensor in sorted(members, key=self.order)}
         for number in part:
@@ -228,6 +227,16 @@ class _Problem:
         if values is None:
             return None
         return [position for position, number in enumerate(part) if values[picks[number]] > 0.5]
+
+    def _readers(self, part: list[int]) -> dict[tuple[int, int], list[int]]:
+        """Return, for each (written, read) pair of tensors where the read one is open, the choices that do so."""
+        found: dict[tuple[int, int], list[int]] = {}
+        for number in part:
+            for read in self.reads[number]:
+                if read not in self.settled:
+                    for write in self.writes[number]:
+                        found.setdefault((write, read), []).append(number)
+        return found
 
     def greedy(self) -> list[Choice]:
         """Return an acyclic set, each tensor by the choice that is cheapest with all that it needs, sharing ignored.

@@ -2,9 +2,18 @@
 #pragma once
 
 #ifdef __F16C__
-#include <immintrin.h>
-inline float half_to_float(half x) { return _cvtsh_ss(__half_as_ushort(x)); }
-inline half float_to_half(float x) { return __ushort_as_half(_cvtss_sh(x, _MM_FROUND_TO_NEAREST_INT)); }
+// The compiler's own names for the instructions: <immintrin.h> would double the size of the precompiled header.
+typedef float LuminalFloat4 __attribute__((vector_size(16)));
+typedef short LuminalShort8 __attribute__((vector_size(16)));
+inline float half_to_float(half x) {
+  LuminalShort8 bits = {static_cast<short>(__half_as_ushort(x))};
+  return __builtin_ia32_vcvtph2ps(bits)[0];
+}
+inline half float_to_half(float x) {
+  LuminalFloat4 values = {x};
+  constexpr int to_nearest_even = 0;
+  return __ushort_as_half(static_cast<unsigned short>(__builtin_ia32_vcvtps2ph(values, to_nearest_even)[0]));
+}
 #else
 inline float half_to_float(half x) { return __half2float(x); }
 inline half float_to_half(float x) { return __float2half_rn(x); }

@@ -6,10 +6,13 @@
 #ifndef LUMINAL_HOST_H
 #define LUMINAL_HOST_H
 
-#include <cuda_runtime.h>
+#include <vector_types.h>
+#include <vector_functions.h>
 #include <cuda_fp16.h>
 #include <cuda_bf16.h>
+#ifdef LUMINAL_FP8
 #include <cuda_fp8.h>
+#endif
 
 #include <math.h>
 #include <stdint.h>
