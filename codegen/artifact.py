@@ -83,6 +83,7 @@ def _check_parts(plans, cubins, ptx, sources, weights) -> None:
     for arch, plan in plans.items():
         if plan.arch != arch:
             raise LuminalError(f"the plan under arch {arch} is for {plan.arch}")
+        plan.validate()
         for buffer in plan.buffers:
             if buffer.kind != "weight":
                 continue

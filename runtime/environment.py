@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import re
-import shutil
-import subprocess
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
@@ -30,9 +27,26 @@ def describe() -> dict[str, Any]:
         "nvrtc": _told(_nvrtc, "13.0"),
         "cublaslt": _told(_cublaslt, ">=13.1,<13.2"),
         "cuda_headers": _told(_headers, "13.0"),
-        "c++": _told(_compiler, "g++ 9 or newer, with C++17"),
+        "c++": _told(_compiler, "g++ 11 or newer"),
+        "cache": _told(_cache, "a folder of the user's own"),
         "packages": _packages(),
     }
+
+
+def rows(described: dict[str, Any]) -> list[tuple[str, str, str, str]]:
+    """Return what `describe` returned as rows of a table: name, found, required, problem ("" if there is none)."""
+    listed = [
+        ("luminal-onnx", described["luminal-onnx"] or "not installed", "", ""),
+        ("platform", described["platform"], "", ""),
+    ]
+    for name, entry in {**described, **described["packages"]}.items():
+        if name in ("luminal-onnx", "platform", "packages"):
+            continue
+        found = entry["found"]
+        if isinstance(found, list):
+            found = "; ".join(f"{gpu['device']} {gpu['name']} ({gpu['arch']})" for gpu in found)
+        listed.append((name, str(found or "-"), entry["required"], entry.get("problem", "")))
+    return listed
 
 
 def _told(find: Callable[[], Any], required: str) -> dict[str, Any]:
@@ -43,20 +57,26 @@ def _told(find: Callable[[], Any], required: str) -> dict[str, Any]:
     return {"found": found, "required": required}
 
 
-def _driver() -> str:
+def _loaded_driver() -> Any:
     from .cuda_driver import bindings
 
     driver = bindings()
-    status, version = driver.cuDriverGetVersion()
-    if int(status) != 0 or version == 0:
-        raise RuntimeError('no NVIDIA driver; install driver 580 or newer, or use device="cpu"')
+    try:
+        driver.cuDriverGetVersion()
+    except Exception as error:
+        raise RuntimeError(f'no NVIDIA driver ({error}); install driver 580 or newer, or use device="cpu"') from error
+    return driver
+
+
+def _driver() -> str:
+    status, version = _loaded_driver().cuDriverGetVersion()
+    if int(status) != 0:
+        raise RuntimeError(f"the driver does not tell its version ({status})")
     return f"CUDA {version // 1000}.{version % 1000 // 10}"
 
 
 def _gpus() -> list[dict[str, Any]]:
-    from .cuda_driver import bindings
-
-    driver = bindings()
+    driver = _loaded_driver()
     (status,) = driver.cuInit(0)
     if int(status) != 0:
         raise RuntimeError(f'no GPU ({getattr(status, "name", status)}); check nvidia-smi, or use device="cpu"')
@@ -84,10 +104,15 @@ def _nvrtc() -> str:
 
 
 def _cublaslt() -> str:
-    for package in ("nvmath-python", "nvidia-cublas"):
-        if _version(package) is None:
-            raise RuntimeError(f"{package} is not installed: pip install 'luminal-onnx[gpu]'")
-    return str(_version("nvidia-cublas"))
+    if _version("nvmath-python") is None:
+        raise RuntimeError("nvmath-python is not installed: pip install 'luminal-onnx[gpu]'")
+    from cuda.pathfinder import load_nvidia_dynamic_lib
+
+    try:
+        library = load_nvidia_dynamic_lib("cublasLt")
+    except Exception as error:
+        raise RuntimeError("libcublasLt was not found: pip install 'luminal-onnx[gpu]'") from error
+    return f"{_version('nvidia-cublas') or 'unknown version'} in {library.abs_path}"
 
 
 def _headers() -> str:
@@ -100,12 +125,16 @@ def _headers() -> str:
 
 
 def _compiler() -> str:
-    name = os.environ.get("CXX") or "g++"
-    path = shutil.which(name)
-    if path is None:
-        raise RuntimeError(f'{name} was not found; device="cpu" and verify need it: apt-get install g++')
-    told = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=20, check=True).stdout
-    return f"{path}: {told.splitlines()[0] if told else 'unknown version'}"
+    from .cpu.toolchain import toolchain
+
+    tools = toolchain()
+    return f"{tools.compiler}: {tools.identity.splitlines()[0]}"
+
+
+def _cache() -> str:
+    from .cache import cache_dir
+
+    return str(cache_dir())
 
 
 def _packages() -> dict[str, dict[str, Any]]:
