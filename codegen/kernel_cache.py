@@ -5,11 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import secrets
 from contextlib import suppress
 from pathlib import Path
 
-from ..runtime.cache import cache_dir
+from ..runtime.cache import cache_dir, private_folder, temporary_name
 from . import nvrtc
 
 # Raise this whenever a key of equal parts may stand for other bytes than before.
@@ -25,7 +24,7 @@ def kernel_key(source: str, kind: str, arch: str) -> str:
 
 def kernel_folder() -> Path:
     """Return the folder of compiled kernels."""
-    return cache_dir() / "kernels"
+    return private_folder(cache_dir() / "kernels")
 
 
 def load(key: str) -> bytes | None:
@@ -46,7 +45,7 @@ def load(key: str) -> bytes | None:
 def store(key: str, data: bytes) -> None:
     """Keep the bytes under the key. A cache that cannot be written is no error: the next compilation does the work again."""
     path = _path(key)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    temporary = temporary_name(path)
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         temporary.write_bytes(hashlib.sha256(key.encode() + data).digest() + data)

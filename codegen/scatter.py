@@ -51,9 +51,10 @@ def lower_scatter(
     maker = _Maker(kernel.fn, dest.dtype, index.dtype, count, sources, dims, name_hint)
     note = f"scatter_note(first, last, index, {dims.c(count)}, {dims.c(sources)});"
     copy = f"scatter_copy(out, first, last, dest, {dims.c(count)}, {dims.c(sources)});"
+    register = dest.dtype.compute.c_type
     apply = (
-        f"scatter_apply(out, dest, index, source, first, last, {dims.c(count)}, {dims.c(sources)},\n"
-        f"                [](auto old, auto update) -> decltype(old) {{ return {_update(kernel.fn, dest.dtype)}; }});"
+        f"auto apply = []({register} old, {register} update) -> {register} {{ return {_update(kernel.fn, dest.dtype)}; }};\n"
+        f"  scatter_apply(out, dest, index, source, first, last, {dims.c(count)}, {dims.c(sources)}, apply);"
     )
     steps = (
         maker.step("copy", count, (OUT, FIRST, LAST), (DEST,), copy),
