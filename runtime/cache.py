@@ -60,14 +60,19 @@ def seal(path: Path) -> None:
         file.write(_SEAL + digest)
 
 
-def is_sealed(path: Path) -> bool:
-    """True if the file exists and is exactly what `seal` left: not truncated, not altered."""
+def sealed_content(path: Path) -> bytes | None:
+    """Return what `seal` sealed, or None if the file is missing, truncated or altered."""
     try:
         data = path.read_bytes()
     except OSError:
-        return False
+        return None
     body, trailer = data[:-_SEAL_BYTES], data[-_SEAL_BYTES:]
-    return trailer == _SEAL + hashlib.sha256(body).digest()
+    return body if trailer == _SEAL + hashlib.sha256(body).digest() else None
+
+
+def is_sealed(path: Path) -> bool:
+    """True if the file exists and is exactly what `seal` left."""
+    return sealed_content(path) is not None
 
 
 def publish(temporary: Path, path: Path) -> None:

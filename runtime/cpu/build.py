@@ -1,174 +1,129 @@
-"""Compiles kernels, and what they stand on, into the cache: a runtime library, precompiled headers, shared objects."""
+"""Compiles kernels into shared objects in the cache, several in one compilation where that is faster."""
 
 from __future__ import annotations
 
-import hashlib
+import json
 import os
-import re
-import shutil
-import subprocess
 import tempfile
-from contextlib import suppress
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache
+from itertools import groupby
 from pathlib import Path
 
 from ...plan.errors import KernelFault
-from ..cache import cache_dir, is_sealed, private_folder, publish, seal, temporary_name
+from ..cache import cache_dir, is_sealed, private_folder, publish, sealed_content, temporary_name
+from .source import KernelSource
+from .support import kernel_flags, key, precompiled_header, run_tool, runtime_library
 from .toolchain import toolchain
 
-_FOLDER = Path(__file__).parent
-_LIBRARY_PARTS = (
-    "scheduler.cpp", "collectives.cpp", "tensor_core.cpp", "async_copy.cpp", "checker.cpp", "launch.cpp",
-)  # fmt: skip
-
-# Kernels rely on wrapping integers and on views of one buffer as several types; on nothing that -ffast-math changes.
-_COMMON_FLAGS = (
-    "-std=c++17", "-fPIC", "-w", "-DLUMINAL_HOST", "-fno-strict-aliasing", "-ffp-contract=off", "-fwrapv",
-    "-fno-math-errno", "-fno-trapping-math", "-fno-exceptions", "-fno-asynchronous-unwind-tables",
-    "-fvisibility=hidden", "-fno-gnu-unique",
-)  # fmt: skip
-_FAST_FLAGS = ("-O2",)
-# The sanitizer's instrumentation without its runtime: the hooks are in checker.cpp.
-_CHECK_FLAGS = ("-O1", "-g1", "-fsanitize=thread", "--param", "tsan-instrument-func-entry-exit=0")
-_LIBRARY_FLAGS = ("-std=c++17", "-O3", "-fPIC", "-w", "-DLUMINAL_HOST", "-fno-strict-aliasing", "-ffp-contract=off")
-
-_PRELUDE = re.compile(r"^#ifndef LUMINAL_PRELUDE\n.*?^#endif  // LUMINAL_PRELUDE\n", re.MULTILINE | re.DOTALL)
+# A compilation costs some 50 ms before it sees the first kernel, a small kernel 10 ms.
+_LARGEST_BATCH = 16
+_BATCHES_PER_PROCESSOR = 3
 
 
 @dataclass(frozen=True)
-class KernelSource:
-    """One emitted text, the name of its kernel, and whether its memory accesses are to be checked."""
+class BuiltKernel:
+    """Where a kernel was compiled to: the shared object, its name there, and whether it is the only one in it."""
 
-    text: str
-    entry: str
-    check: bool = False
-
-    @property
-    def prelude(self) -> str:
-        """The part that all kernels share, which is compiled ahead; empty if the text has none."""
-        match = _PRELUDE.search(self.text)
-        return match.group() if match else ""
-
-    @property
-    def body_line(self) -> int:
-        """The first line after the prelude."""
-        match = _PRELUDE.search(self.text)
-        return self.text.count("\n", 0, match.end()) + 1 if match else 1
+    path: Path
+    symbol: str
+    alone: bool
 
 
 def host_folder(cache_folder: Path | None) -> Path:
     """Where compiled kernels are kept: `cache_folder`, or `host` in the cache."""
-    return private_folder(cache_folder or cache_dir() / "host")
+    return private_folder(cache_folder or cache_dir() / "host").resolve()
 
 
-def build_kernel(source: KernelSource, folder: Path) -> Path:
-    """Return the shared object of a kernel in `folder`, compiling it unless a valid one is there."""
-    target = folder / f"{_key(source.text, source.entry, *_kernel_flags(source.check))}.so"
-    if is_sealed(target):
-        return target
+def processors() -> int:
+    """How many processors this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def build_kernel(source: KernelSource, folder: Path) -> BuiltKernel:
+    """Compile one kernel into a shared object of its own, unless a valid one is in `folder`."""
+    target = folder / f"{_key(source)}.so"
+    if not is_sealed(target):
+        _compile(f"kernel {source.entry}", source.entry, source.text, source, target, folder)
+    return BuiltKernel(target, source.entry, alone=True)
+
+
+def build_kernels(sources: Sequence[KernelSource], folder: Path) -> list[BuiltKernel]:
+    """Compile kernels on all processors, those that the cache lacks in batches; results are in order."""
+    distinct = list(dict.fromkeys(sources))
+    built = {source: found for source in distinct if (found := _find(source, folder))}
+    missing = [source for source in distinct if source not in built]
+    with ThreadPoolExecutor(max_workers=processors()) as pool:
+        for batch, results in zip(batches := _batches(missing), pool.map(lambda b: _build_batch(b, folder), batches)):
+            built.update(zip(batch, results))
+    return [built[source] for source in sources]
+
+
+def _key(source: KernelSource) -> str:
+    return key(source.text, source.entry, *kernel_flags(source.check))
+
+
+def _find(source: KernelSource, folder: Path) -> BuiltKernel | None:
+    """Look a kernel up: alone, or as a link to a place in a batch's shared object."""
+    name = _key(source)
+    if is_sealed(folder / f"{name}.so"):
+        return BuiltKernel(folder / f"{name}.so", source.entry, alone=True)
+    link = sealed_content(folder / f"{name}.link")
+    if link is None:
+        return None
+    place = json.loads(link)
+    if not is_sealed(folder / place["object"]):
+        return None
+    return BuiltKernel(folder / place["object"], place["symbol"], alone=False)
+
+
+def _batches(sources: list[KernelSource]) -> list[list[KernelSource]]:
+    """Groups of one prelude, of equal sizes, enough to keep all processors busy. Checked kernels stay alone."""
+    batches = []
+    for checked, group in groupby(sorted(sources, key=_group), key=_group):
+        members = list(group)
+        wanted = -(-len(members) // (processors() * _BATCHES_PER_PROCESSOR))
+        size = 1 if checked[0] or not checked[1] else min(wanted, _LARGEST_BATCH)
+        batches += [members[i : i + size] for i in range(0, len(members), size)]
+    return batches
+
+
+def _group(source: KernelSource) -> tuple[bool, str]:
+    return source.check, source.prelude
+
+
+def _build_batch(batch: list[KernelSource], folder: Path) -> list[BuiltKernel]:
+    if len(batch) == 1:
+        return [build_kernel(batch[0], folder)]
+    target = folder / f"batch_{key(*map(_key, batch))}.so"
+    names = [f"in_batch_{position}" for position in range(len(batch))]
+    text = "".join(source.in_namespace(name) for source, name in zip(batch, names))
+    try:
+        if not is_sealed(target):
+            _compile("a batch of kernels", "batch", text, batch[0], target, folder)
+    except KernelFault:  # alone, the one at fault is named, and the others may be right
+        return [build_kernel(source, folder) for source in batch]
+    built = []
+    for source, name in zip(batch, names):
+        symbol = source.entry_in(name)
+        link = temporary_name(folder / f"{_key(source)}.link")
+        link.write_text(json.dumps({"object": target.name, "symbol": symbol}))
+        publish(link, folder / f"{_key(source)}.link")
+        built.append(BuiltKernel(target, symbol, alone=False))
+    return built
+
+
+def _compile(what: str, name: str, text: str, like: KernelSource, target: Path, folder: Path) -> None:
+    """Compile and link `text`, which has the prelude and flags of `like`, to `target`."""
+    tools = toolchain()
     library = runtime_library(folder)
-    header = _precompiled_header(source.prelude, source.check, folder)
-    tools = toolchain()
+    header = precompiled_header(like.prelude, like.check, folder)
     with tempfile.TemporaryDirectory(prefix=".build-", dir=folder) as scratch:
-        text, code, linked = (Path(scratch) / f"{source.entry}.{ending}" for ending in ("cu", "o", "so"))
-        text.write_text(source.text)
-        _run(source.entry, tools.compiler, *_kernel_flags(source.check), "-include", str(header), "-x", "c++", "-c", str(text),
-             "-o", str(code))  # fmt: skip
-        _run(source.entry, tools.linker, "-shared", "--no-undefined", "-o", str(linked), str(code), str(library), *tools.libraries)
+        unit, code, linked = (Path(scratch) / f"{name}.{ending}" for ending in ("cu", "o", "so"))
+        unit.write_text(text)
+        ahead = ("-include", str(header), "-x", "c++", "-c", str(unit), "-o", str(code))
+        run_tool(what, tools.compiler, *kernel_flags(like.check), *ahead)
+        parts = (str(code), str(library), *tools.libraries)
+        run_tool(what, tools.linker, "-shared", "--no-undefined", "-o", str(linked), *parts)
         publish(linked, target)
-    return target
-
-
-@cache
-def runtime_library(folder: Path) -> Path:
-    """Return the shared library that plays the machine, compiling it unless a valid one is in `folder`."""
-    tools = toolchain()
-    flags = (*_LIBRARY_FLAGS, *tools.machine_flags, *_include_flags())
-    target = folder / f"libluminal_host_{_key('runtime library', '', *flags)}.so"
-    if is_sealed(target):
-        return target
-    with tempfile.TemporaryDirectory(prefix=".build-", dir=folder) as scratch:
-        unit, linked = Path(scratch) / "library.cpp", Path(scratch) / "library.so"
-        unit.write_text("".join(f'#include "{part}"\n' for part in _LIBRARY_PARTS))
-        _run("runtime library", tools.compiler, *flags, "-shared", f"-Wl,-soname,{target.name}", str(unit), "-o", str(linked))
-        publish(linked, target)
-    return target
-
-
-@cache
-def _precompiled_header(prelude: str, check: bool, folder: Path) -> Path:
-    """Return a header whose precompiled form holds `luminal_host.h` and the prelude."""
-    flags = _kernel_flags(check)
-    target = folder / f"header_{_key(prelude, 'precompiled header', *flags)}"
-    header = target / "prelude.h"
-    if is_sealed(target / "seal") and _matches_seal(target):
-        return header
-    scratch = temporary_name(target)
-    scratch.mkdir(mode=0o700)
-    try:
-        (scratch / header.name).write_text(f'#include "luminal_host.h"\n#line 1 "prelude.cuh"\n{prelude}')
-        compiled = scratch / f"{header.name}.gch"
-        _run("prelude", toolchain().compiler, *flags, "-x", "c++-header", str(scratch / header.name), "-o", str(compiled))
-        (scratch / "seal").write_text(_digest(compiled))
-        seal(scratch / "seal")
-        _replace_folder(scratch, target)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-    return header
-
-
-def _matches_seal(folder: Path) -> bool:
-    compiled = folder / "prelude.h.gch"
-    return compiled.is_file() and (folder / "seal").read_bytes().startswith(_digest(compiled).encode())
-
-
-def _digest(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _replace_folder(finished: Path, target: Path) -> None:
-    """Rename a finished folder to its name; a damaged one that stands there is moved out of the way first."""
-    if target.exists() and not (is_sealed(target / "seal") and _matches_seal(target)):
-        broken = temporary_name(target)
-        with suppress(OSError):
-            target.rename(broken)
-        shutil.rmtree(broken, ignore_errors=True)
-    try:
-        finished.rename(target)
-    except OSError:
-        if not target.is_dir():  # another process that finished first is as good
-            raise
-
-
-def _kernel_flags(check: bool) -> tuple[str, ...]:
-    machine = () if check else toolchain().machine_flags  # 16 bytes are the widest access the checker knows
-    return (*_COMMON_FLAGS, *(_CHECK_FLAGS if check else _FAST_FLAGS), *machine, *_include_flags())
-
-
-def _include_flags() -> tuple[str, ...]:
-    return (f"-I{_FOLDER}", *(f"-isystem{folder}" for folder in toolchain().include))
-
-
-def _key(*parts: str) -> str:
-    text = "\0".join((*parts, toolchain().identity, _shim_hash()))
-    return hashlib.sha256(text.encode()).hexdigest()[:40]
-
-
-@cache
-def _shim_hash() -> str:
-    digest = hashlib.sha256()
-    for path in sorted(_FOLDER.iterdir()):
-        if path.suffix in (".h", ".cpp") or path.name == Path(__file__).name:
-            digest.update(path.name.encode() + b"\0" + path.read_bytes())
-    return digest.hexdigest()
-
-
-def _run(what: str, *command: str) -> None:
-    environment = {**os.environ, "LC_ALL": "C"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment)
-    if done.returncode:
-        lines = [line for line in done.stderr.splitlines() if "error" in line or "undefined" in line] or done.stderr.splitlines()
-        shown = "\n".join(lines[:12])
-        raise KernelFault(f"kernel {what} does not compile for the CPU:\n{shown}")

@@ -43,7 +43,10 @@ struct LuminalEntry<Kernel> {
   static constexpr LuminalParameter parameters[] = {luminal_parameter<A>()..., {0, 0}};
 };
 
-#define LUMINAL_EXPORT(kernel)                                                                                    \
+// In a batch of kernels the name is a macro, so it is expanded before it is joined.
+#define LUMINAL_EXPORT(kernel) LUMINAL_EXPORT_AS(kernel)
+
+#define LUMINAL_EXPORT_AS(kernel)                                                                                    \
   extern "C" __attribute__((visibility("default"))) void kernel##__run(void** arguments) {                        \
     LuminalEntry<kernel>::run(arguments);                                                                         \
   }                                                                                                               \

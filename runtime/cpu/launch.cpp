@@ -129,7 +129,7 @@ void run_blocks(Launch& launch, AfterBlock after_block) {
     luminal_position.block = {static_cast<unsigned>(w.block_number % launch.grid.x), static_cast<unsigned>(rows % launch.grid.y),
                               static_cast<unsigned>(rows / launch.grid.y)};
     poison(w.dynamic_shared, launch.shared_bytes);
-    poison(image.thread_local_memory, image.thread_local_bytes);
+    if (launch.poison_static_shared) poison(image.thread_local_memory, image.thread_local_bytes);
     if (launch.checker)
       launch.checker->begin_block(w.dynamic_shared, launch.shared_bytes, image.thread_local_memory, image.thread_local_bytes);
     run_block(w);
@@ -197,6 +197,7 @@ extern "C" int luminal_launch(const LuminalLaunchRequest* request, char* message
   launch.block = {request->block[0], request->block[1], request->block[2]};
   launch.shared_bytes = request->shared_bytes;
   launch.reverse = request->reverse;
+  launch.poison_static_shared = request->poison_static_shared;
   launch.checker = nullptr;
   launch.blocks = uint64_t(launch.grid.x) * launch.grid.y * launch.grid.z;
   std::unique_ptr<Checker> checker;

@@ -22,7 +22,7 @@ struct LuminalLaunchRequest {
   uint32_t grid[3], block[3];
   uint64_t shared_bytes;
   uint32_t max_workers;
-  uint8_t reverse, check, reserved[2];
+  uint8_t reverse, check, poison_static_shared, reserved;
   const LuminalBuffer* buffers;
   uint64_t buffer_count;
 };

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from .build import KernelSource
+from .source import KernelSource
 
 _LINE = re.compile(r"@line:(\d+)@")
 _PC = re.compile(r"@pc:([0-9a-f]+)@")

@@ -6,8 +6,7 @@
 #ifndef LUMINAL_HOST_H
 #define LUMINAL_HOST_H
 
-#include <vector_types.h>
-#include <vector_functions.h>
+#include <cuda_runtime.h>
 #include <cuda_fp16.h>
 #include <cuda_bf16.h>
 #ifdef LUMINAL_FP8

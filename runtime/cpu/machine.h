@@ -27,6 +27,7 @@ struct Launch {
   uint3 grid, block;
   size_t shared_bytes;
   bool reverse;
+  bool poison_static_shared;  // not when other kernels live in the same shared object, whose memory would be filled too
   Checker* checker;  // null unless the kernel was compiled for checking
   uint64_t blocks;
   std::atomic<uint64_t> next_block{0};
