@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from importlib import resources
 from pathlib import Path
 
@@ -142,3 +143,15 @@ def write(path: Path, *, sources: dict[str, str] | None = None, cubins=None, ptx
         extras=extras or {"graph.txt": b"x -> y\n"},
     )
     return path
+
+
+def write_compiled(path: Path) -> Path:
+    """Write the artifact with machine code for every arch and PTX, which takes NVRTC but no GPU."""
+    from luminal_onnx.codegen import compile_sources
+
+    binaries = compile_sources(SOURCES, ARCHES)
+    return write(path, cubins=binaries.cubins, ptx=binaries.ptx)
+
+
+if __name__ == "__main__":  # writes data/format_v1.luminal, which must always load: keep it when the code changes
+    write_compiled(Path(sys.argv[1]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import handmade_artifact as handmade
 import numpy as np
@@ -24,10 +25,7 @@ BATCHES = (4, 1, 7, 64, 0)
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
-    from luminal_onnx.codegen import compile_sources
-
-    binaries = compile_sources(handmade.SOURCES, handmade.ARCHES)
-    return handmade.write(tmp_path_factory.mktemp("gpu") / "model.luminal", cubins=binaries.cubins, ptx=binaries.ptx)
+    return handmade.write_compiled(tmp_path_factory.mktemp("gpu") / "model.luminal")
 
 
 @pytest.fixture(scope="module")
@@ -135,6 +133,12 @@ def test_large_tensors_take_the_unstaged_road(path, monkeypatch):
         for batch in BATCHES:
             x = handmade.feed(batch)
             check(session.run(None, {"x": x}), x)
+
+
+def test_an_artifact_of_the_first_format_still_runs():
+    with InferenceSession(Path(__file__).parents[1] / "runtime" / "data" / "format_v1.luminal") as session:
+        x = handmade.feed(5)
+        check(session.run(None, {"x": x}), x)
 
 
 def test_a_gpu_that_is_not_there_is_told(path):

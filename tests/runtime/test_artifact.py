@@ -11,6 +11,7 @@ import random
 import subprocess
 import sys
 import zipfile
+from pathlib import Path
 
 import handmade_artifact as handmade
 import ml_dtypes
@@ -238,6 +239,23 @@ def test_a_full_disk_is_told(tmp_path, monkeypatch):
     with pytest.raises(InvalidInput, match="No space left on device"):
         handmade.write(tmp_path / "model.luminal")
     assert os.listdir(tmp_path) == []
+
+
+def test_an_artifact_of_the_first_format_always_loads():
+    """Written once, by the release that made version 1: whatever changes, it is read as it was meant."""
+    artifact = Artifact.open(Path(__file__).parent / "data" / "format_v1.luminal")
+    artifact.check()
+    assert artifact.manifest["version"] == 1
+    for arch in ("sm_80", "sm_90", "sm_100"):
+        plan = artifact.plan(arch)
+        assert [step.origin for step in plan.steps()] == [("mul", "add"), ("gemm",), ("relu",), ("count",)]
+        assert str(plan.outputs[3].shape[0]) == f"{handmade.FEATURES}*batch"
+        for step in plan.steps():
+            if hasattr(step, "kernel"):
+                assert artifact.cubin(arch, step.kernel.source)[:4] == b"\x7fELF"
+                assert b".visible .entry" in artifact.ptx(step.kernel.source)
+                assert "__global__" in artifact.source(step.kernel.source)
+    np.testing.assert_array_equal(artifact.weights["b"], handmade.weights()["b"])
 
 
 def test_opening_imports_nothing_of_the_compiler(path):
