@@ -38,7 +38,7 @@ def sum_of_products(a: np.ndarray, b: np.ndarray, space: Sequence[int], count: i
     result = np.empty([space[axis] for axis in (*batch, *rows, *columns)], dtype)
     _multiply(left, right, result, len(batch), len(rows), len(columns), len(depth))
     order = [*batch, *rows, *columns, *idle]
-    result = result.reshape(*result.shape, *[1] * len(idle)).transpose([order.index(axis) for axis in range(kept)])
+    result = result.reshape((*result.shape, *[1] * len(idle))).transpose([order.index(axis) for axis in range(kept)])
     return np.broadcast_to(result, tuple(space[:kept]))
 
 
