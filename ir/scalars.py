@@ -18,6 +18,7 @@ Adding a function is adding a row. Contracts that hold for every row:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -214,17 +215,17 @@ class Reduction:
     name: str
     combine: str
     kinds: str
-    identity: Callable[[DType], int | float | bool]
+    identity: Callable[[DType], float | bool]
 
 
-def lowest(dtype: DType) -> int | float | bool:
+def lowest(dtype: DType) -> float | bool:
     """Return the value that every other is greater than or equal to: -inf, the least integer, or False."""
     if dtype.is_float:
         return -np.inf
     return int(np.iinfo(dtype.numpy).min) if dtype.is_integer else False
 
 
-def highest(dtype: DType) -> int | float | bool:
+def highest(dtype: DType) -> float | bool:
     """Return the value that no other exceeds: inf, the greatest integer, or True."""
     if dtype.is_float:
         return np.inf
@@ -286,7 +287,7 @@ def evaluate(fn: str, operands: Sequence[np.ndarray], dtype: DType | None = None
         operands = [x.astype(np.float32) if x.dtype == narrow else x for x in operands]
     with np.errstate(all="ignore"):
         result = np.asarray(scalar.numpy(*operands))
-    return result.astype(narrow) if narrow is not None and result.dtype == np.float32 else result
+        return result.astype(narrow) if narrow is not None and result.dtype == np.float32 else result
 
 
 def _is_narrow_float(dtype: np.dtype) -> bool:
@@ -340,7 +341,7 @@ def _c_cast(argument: str, source: DType, target: DType) -> str:
     return f"({target.c_type}){argument}"
 
 
-def c_literal(value: int | float | bool, dtype: DType) -> str:
+def c_literal(value: float | bool, dtype: DType) -> str:
     """Return a C literal of exactly `value` in a register that holds `dtype`; floats are written in hexadecimal."""
     if dtype is bool_:
         return "true" if value else "false"
@@ -348,7 +349,7 @@ def c_literal(value: int | float | bool, dtype: DType) -> str:
         return _c_integer(int(value), dtype)
     suffix = "" if dtype is float64 else "f"
     value = float(value) if dtype is float64 else float(np.float32(value))
-    if value != value:
+    if math.isnan(value):
         return "NAN" if suffix else "(double)NAN"
     if value in (np.inf, -np.inf):
         infinity = "INFINITY" if suffix else "(double)INFINITY"
