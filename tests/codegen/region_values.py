@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-
 from luminal_onnx.codegen import lower_region
 from luminal_onnx.ir.region import Broadcast, Constant, Elementwise, Gather, Iota, Load, Reduce, Region
 from luminal_onnx.ir.scalars import evaluate as scalar
@@ -91,7 +90,8 @@ class HostRun:
         self.kernel = compile_host(self.text, self.record.entry, check=check)
         self.check = check
 
-    def run(self, operands: list[np.ndarray], env: Env = {}, *, reverse: bool = False) -> list[np.ndarray]:
+    def run(self, operands: list[np.ndarray], env: Env | None = None, *, reverse: bool = False) -> list[np.ndarray]:
+        env = env or {}
         record = self.record
         nodes = [self.region.nodes[at] for at in self.region.stores]
         outputs = [garbage(node.dtype, shape_of(node.space, env)) for node in nodes]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-
 from luminal_onnx.ir.graph import TensorType
 from luminal_onnx.ir.region import Broadcast, Constant, Elementwise, Gather, Iota, Load, Reduce, Region
 from luminal_onnx.ir.scalars import result_dtype
@@ -12,7 +11,7 @@ from luminal_onnx.plan.dtypes import DType, float32, int64
 from luminal_onnx.plan.view import View, compose, expand, identity, select, windows
 
 Shape = tuple[Dim, ...]
-I = index_symbol  # noqa: E741 - `I(0)` reads as the index variable i0
+I = index_symbol
 
 
 class RegionBuilder:

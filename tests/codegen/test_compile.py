@@ -6,8 +6,6 @@ import os
 import stat
 
 import pytest
-from regions import attention_scores, bias_gelu, conv2d, embedding, layer_norm, matmul, pool2d, softmax
-
 from luminal_onnx.codegen import compile_sources, kernel_cache, lower_region, lower_scatter, nvrtc
 from luminal_onnx.codegen.kernel_text import source_hash
 from luminal_onnx.ir.graph import TensorType
@@ -16,6 +14,7 @@ from luminal_onnx.ir.schedule import schedules
 from luminal_onnx.plan.dims import Range, symbol
 from luminal_onnx.plan.dtypes import ALL, bfloat16, float16, float32, float64, int64
 from luminal_onnx.plan.errors import LuminalError
+from regions import attention_scores, bias_gelu, conv2d, embedding, layer_norm, matmul, pool2d, softmax
 
 ARCHES = ("sm_80", "sm_90", "sm_100")
 N = symbol("n")

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from region_values import HostRun, random_operands, region_values
-from regions import I, RegionBuilder, bias_gelu, embedding
-from tolerances import ELEMENTWISE, assert_close
-
 from luminal_onnx.ir.schedule import schedules
 from luminal_onnx.plan.dims import Range, symbol
 from luminal_onnx.plan.dtypes import ALL, bfloat16, bool_, float16, float32, float64, int8, int32, int64, uint8
 from luminal_onnx.plan.view import compose, pad, reshape, select, slice_, transpose
+from region_values import HostRun, random_operands, region_values
+from regions import I, RegionBuilder, bias_gelu, embedding
+from tolerances import ELEMENTWISE, assert_close
 
 
 def check(region, ranges=None, envs=({},), checked=False, vacuous_ok=False, operands=None):

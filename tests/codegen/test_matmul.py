@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from region_values import HostRun, random_operands, region_values
-from regions import I, RegionBuilder, attention_scores, attention_values, conv2d, matmul, reduction, softmax
-from tolerances import REDUCTION, assert_close
-
 from luminal_onnx.codegen.matmul import TILES, choose_tile
 from luminal_onnx.ir.schedule import classify_matmul, schedules
 from luminal_onnx.plan.dims import Range, symbol
 from luminal_onnx.plan.dtypes import bfloat16, float16, float32, float64, int32, int64
+from region_values import HostRun, random_operands, region_values
+from regions import I, RegionBuilder, attention_scores, attention_values, conv2d, matmul, reduction, softmax
+from tolerances import REDUCTION, assert_close
 
 
 def check(region, ranges=None, envs=({},), checked=False, vacuous_ok=False, positive=False):

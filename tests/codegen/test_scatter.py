@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from region_values import garbage, random_array
-from tolerances import ELEMENTWISE, assert_close
-
 from luminal_onnx.codegen import lower_scatter
 from luminal_onnx.ir.graph import TensorType
 from luminal_onnx.ir.program import ScatterKernel
@@ -14,6 +11,8 @@ from luminal_onnx.ir.scalars import evaluate as scalar
 from luminal_onnx.plan.dims import Range, evaluate, symbol
 from luminal_onnx.plan.dtypes import bfloat16, float16, float32, int32, int64
 from luminal_onnx.runtime.cpu import CheckedBuffer, compile_host
+from region_values import garbage, random_array
+from tolerances import ELEMENTWISE, assert_close
 
 
 def expected(fn, dest, index, source):
