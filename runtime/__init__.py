@@ -1,0 +1,1 @@
+"""Runs artifacts: the file reader, memory, CUDA graphs, the CPU road, and `session.InferenceSession`."""
