@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -229,11 +230,20 @@ def compile_many(
     return [HostKernel(source, built, folder) for source, built in zip(sources, build_kernels(sources, folder))]
 
 
+_libraries: dict[str, ctypes.CDLL] = {}
+_libraries_lock = threading.Lock()
+
+
 def _load_library(path: Path) -> ctypes.CDLL:
-    library = ctypes.CDLL(str(path))
-    library.luminal_launch.argtypes = [ctypes.POINTER(_Request), ctypes.c_char_p, ctypes.c_uint64]
-    library.luminal_launch.restype = ctypes.c_int
-    return library
+    """Load the runtime library once a process: kernels find it by its name, whichever cache folder it came from."""
+    with _libraries_lock:
+        library = _libraries.get(path.name)
+        if library is None:
+            library = ctypes.CDLL(str(path))
+            library.luminal_launch.argtypes = [ctypes.POINTER(_Request), ctypes.c_char_p, ctypes.c_uint64]
+            library.luminal_launch.restype = ctypes.c_int
+            _libraries[path.name] = library
+        return library
 
 
 def _read_parameters(entries: ctypes._Pointer) -> tuple[Parameter, ...]:
