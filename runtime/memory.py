@@ -28,14 +28,19 @@ def plan_memory(
     overlap. Of two orders of placing, by time and by size, the one with the smaller peak is taken; equal arguments give
     equal plans.
     """
-    padded = {buffer: -(-size // alignment) * alignment for buffer, size in sizes.items() if size > 0}
-    bound = _lower_bound(padded, lifetimes)
-    offsets, peak = _by_time(padded, lifetimes)
+    rounded = {buffer: padded(size, alignment) for buffer, size in sizes.items() if size > 0}
+    bound = _lower_bound(rounded, lifetimes)
+    offsets, peak = _by_time(rounded, lifetimes)
     if peak > bound:
-        other, other_peak = _by_size(padded, lifetimes)
+        other, other_peak = _by_size(rounded, lifetimes)
         if other_peak < peak:
             offsets, peak = other, other_peak
     return MemoryPlan({buffer: offsets.get(buffer, 0) for buffer in sizes}, peak, bound)
+
+
+def padded(size: int, alignment: int = ALIGNMENT) -> int:
+    """Return the least multiple of `alignment` that is at least `size`."""
+    return -(-size // alignment) * alignment
 
 
 def _lower_bound(sizes: Mapping[int, int], lifetimes: Mapping[int, tuple[int, int]]) -> int:

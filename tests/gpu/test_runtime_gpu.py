@@ -127,8 +127,8 @@ def test_memory_after_many_runs_is_memory_after_some(path):
 
 
 def test_large_tensors_take_the_unstaged_road(path, monkeypatch):
-    monkeypatch.setattr("luminal_onnx.runtime.cuda_backend._STAGED_AT_MOST", 100)
-    monkeypatch.setattr("luminal_onnx.runtime.cuda_backend._UPLOAD_CHUNK", 64)
+    monkeypatch.setattr("luminal_onnx.runtime.cuda_context.STAGED_AT_MOST", 100)
+    monkeypatch.setattr("luminal_onnx.runtime.cuda_upload.CHUNK_BYTES", 64)
     with InferenceSession(path) as session:
         for batch in BATCHES:
             x = handmade.feed(batch)

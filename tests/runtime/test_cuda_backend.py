@@ -145,8 +145,8 @@ def test_a_bound_run_replays_without_copies(path, gpu):
 
 
 def test_large_tensors_are_copied_without_staging(path, gpu, monkeypatch):
-    monkeypatch.setattr("luminal_onnx.runtime.cuda_backend._STAGED_AT_MOST", 100)
-    monkeypatch.setattr("luminal_onnx.runtime.cuda_backend._UPLOAD_CHUNK", 64)
+    monkeypatch.setattr("luminal_onnx.runtime.cuda_context.STAGED_AT_MOST", 100)
+    monkeypatch.setattr("luminal_onnx.runtime.cuda_upload.CHUNK_BYTES", 64)
     with InferenceSession(path) as session:
         for batch in (3, 8):
             x = handmade.feed(batch)

@@ -1,0 +1,91 @@
+"""A run whose inputs stay on the device, for measuring and for running the same feeds again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+
+from ..plan.errors import InvalidInput
+from .binding import BoundPlan
+from .cuda_context import Context, Program
+from .cuda_driver import destroy_quietly
+
+if TYPE_CHECKING:
+    from .cuda_backend import CudaBackend
+
+
+class BoundRun:
+    """A run whose inputs lie on the device: `launch` enqueues it again, without copies, for measuring.
+
+    One thread may use it at a time. Close it, or use it in a `with` block, to give its context back.
+    """
+
+    def __init__(self, backend: CudaBackend, context: Context, bound: BoundPlan, program: Program) -> None:
+        self._backend = backend
+        self._context: Context | None = context
+        self._bound = bound
+        self._program = program
+
+    @property
+    def nodes(self) -> int:
+        """Nodes of the graph; 0 if kernels are launched one by one."""
+        return self._program.nodes
+
+    def launch(self) -> None:
+        """Enqueue the work once and return at once."""
+        context = self._lent()
+        with self._backend.driver.current():
+            context.launch(self._bound, self._program)
+
+    def synchronize(self) -> None:
+        """Wait until all that was launched is done."""
+        context = self._lent()
+        with self._backend.driver.current():
+            context.synchronize()
+
+    def outputs(self, output_positions: Sequence[int] | None = None) -> list[np.ndarray]:
+        """Wait, and return the outputs as new arrays."""
+        context = self._lent()
+        wanted = range(len(self._bound.plan.outputs)) if output_positions is None else output_positions
+        with self._backend.driver.current():
+            return context.fetch(self._bound, self._program, wanted)
+
+    def time_replay(self, n: int = 50, warmup: int = 10) -> float:
+        """Return the mean seconds of a run, by events around `n` runs in a row after `warmup` others."""
+        context = self._lent()
+        driver = self._backend.driver
+        with driver.current():
+            events = [driver.call("cuEventCreate", 0) for _ in range(2)]
+            try:
+                for _ in range(warmup):
+                    context.launch(self._bound, self._program)
+                driver.call("cuEventRecord", events[0], context.stream)
+                for _ in range(n):
+                    context.launch(self._bound, self._program)
+                driver.call("cuEventRecord", events[1], context.stream)
+                driver.call("cuEventSynchronize", events[1])
+                return driver.call("cuEventElapsedTime", *events) / 1e3 / n
+            finally:
+                for event in events:
+                    driver.call("cuEventDestroy", event)
+
+    def close(self) -> None:
+        """Give the context back; calling it twice is fine."""
+        context, self._context = self._context, None
+        if context is not None and not self._backend.closed:
+            with self._backend.driver.current():
+                destroy_quietly(context.synchronize)
+            self._backend.give_back(context)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _lent(self) -> Context:
+        if self._context is None or self._backend.closed:
+            raise InvalidInput("this bound run or its session is closed; bind again")
+        return self._context
