@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from ...plan.errors import LuminalError
 from ...plan.lt import LtMatmul
 from ..cost import CostModel
-from ..region import Load, Region
+from ..region import Region
 from ..schedule import schedules
 from .classes import Classes
-from .cuts import Cut, CutFinder, CutLimits, Key
+from .cuts import CutFinder, CutLimits, Key
 from .lift import dtype_of
-from .regions import BuiltRegion, RegionBuilder
+from .regions import RegionBuilder, Sketch
 
 MOST_EXTRA_STORES = 3
 
@@ -71,6 +71,8 @@ class _Finder:
         self.cuts = CutFinder(classes, costs, limits)
         self.builder = RegionBuilder(classes)
         self.consumers = self._consumers()
+        self.timed: dict[int, list[tuple[str, float]]] = {}
+        self.taken_in: dict[tuple[int, int], bool] = {}
         self.found: dict[int, list[Candidate]] = {}
         self.stored_at: dict[Key, list[int]] = {}
         for tensor, stores in classes.stores.items():
@@ -126,57 +128,84 @@ class _Finder:
         cuts = [cut for cut in self.cuts.cuts(*key) if tensor not in cut.tensors]
         fewest = min((len(cut.nodes) for cut in cuts), default=0)
         for cut in cuts:
-            built = self.builder.build(cut)
+            sketch = self.builder.sketch(cut)
             plain = len(cut.nodes) == fewest
-            yield from self._scheduled(built, (tensor,), (key,), plain)
-            for tensors, keys in self._extra_stores(tensor, built):
-                yield from self._scheduled(built, (tensor, *tensors), (key, *keys), False)
+            yield from self._scheduled(sketch, (tensor,), (key,), plain)
+            for tensors, keys in self._extra_stores(tensor, sketch):
+                yield from self._scheduled(sketch, (tensor, *tensors), (key, *keys), False)
 
     def _scheduled(
-        self, built: BuiltRegion, writes: tuple[int, ...], keys: tuple[Key, ...], plain: bool
+        self, sketch: Sketch, writes: tuple[int, ...], keys: tuple[Key, ...], plain: bool
     ) -> Iterable[Candidate]:
-        region = built.storing(keys)
-        registers = tuple(
-            key[0] for key, place in built.places.items() if not isinstance(built.nodes[place], Load)
-        ) + tuple(key[0] for key in keys)
-        for schedule in schedules(region, self.handles.ranges):
+        region = self.builder.region(sketch, keys)
+        if id(region) not in self.timed:
+            ways = schedules(region, self.handles.ranges)
+            self.timed[id(region)] = [(schedule, self.costs.region(region, schedule)) for schedule in ways]
+        registers = (*[step.key[0] for step in sketch.steps if step.node.kind != "load"], *[key[0] for key in keys])
+        for schedule, seconds in self.timed[id(region)]:
             yield Candidate(
-                "region", writes, built.reads, self.costs.region(region, schedule), region, schedule,
-                registers=registers, plain=plain,
+                "region", writes, sketch.reads, seconds, region, schedule, registers=registers, plain=plain
             )
 
-    def _extra_stores(self, tensor: int, built: BuiltRegion) -> Iterable[tuple[tuple[int, ...], tuple[Key, ...]]]:
-        """Yield sets of values computed on the way that others want too: each, then all together."""
-        computed = {key for key, place in built.places.items() if not isinstance(built.nodes[place], Load)}
-        inside = {other for key in computed for other in self.stored_at.get(key, ())} | {tensor}
-        extra: dict[int, Key] = {}
-        for key in computed:
-            for other in self.stored_at.get(key, ()):
-                outside = self.consumers.get(other, frozenset()) - inside
-                wanted = outside or other in self.classes.outputs
-                if other != tensor and wanted and key[0] not in self.classes.products:
-                    extra.setdefault(other, key)
-        chosen = sorted(extra, key=self.classes.first_value.__getitem__)[:MOST_EXTRA_STORES]
+    def _extra_stores(self, tensor: int, sketch: Sketch) -> Iterable[tuple[tuple[int, ...], tuple[Key, ...]]]:
+        """Yield sets of values computed on the way that others want too: each, then all together.
+
+        Only kernels for values that no other kernel could take in whole are worth it, and only for readers that cannot
+        take in such a kernel either: else one kernel for all of them is the better way, and there already.
+        """
+        if not self._is_final(tensor):
+            return
         # What is read must come before what is stored on the way, or a kernel would wait for its own result.
-        latest = max((self.classes.first_value[read] for read in built.reads if read not in self.classes.inputs), default=-1)
-        chosen = [other for other in chosen if self.classes.first_value[other] > latest]
+        latest = max((self.classes.first_value[read] for read in sketch.reads if read not in self.classes.inputs), default=-1)
+        extra: dict[int, Key] = {}
+        for step in sketch.steps:
+            key = step.key
+            if not step.is_computed or key[0] in self.classes.products:
+                continue
+            for other in self.stored_at.get(key, ()):
+                if other == tensor or other in sketch.reads or self.classes.first_value[other] <= latest:
+                    continue
+                readers = self.consumers.get(other, frozenset()) - {tensor}
+                if other in self.classes.outputs or any(not self._takes_in(user, tensor) for user in readers):
+                    extra.setdefault(other, key)
+        computed = {other for key in sketch.places for other in self.stored_at.get(key, ())}
+        chosen = [
+            other for other in sorted(extra, key=self.classes.first_value.__getitem__)
+            if other in self.classes.outputs or self.consumers[other] - computed
+        ][:MOST_EXTRA_STORES]
         for other in chosen:
             yield (other,), (extra[other],)
         if len(chosen) > 1:
             yield tuple(chosen), tuple(extra[other] for other in chosen)
 
+    def _is_final(self, tensor: int) -> bool:
+        """Say whether somebody needs the tensor in memory: an output, or a reader whose kernels cannot compute it."""
+        if tensor in self.classes.outputs:
+            return True
+        return any(not self._takes_in(user, tensor) for user in self.consumers.get(tensor, ()))
+
+    def _takes_in(self, user: int, tensor: int) -> bool:
+        """Say whether some kernel for `user` computes `tensor` inside."""
+        if (user, tensor) not in self.taken_in:
+            keys = set(self.classes.stores.get(tensor, ()))
+            self.taken_in[user, tensor] = any(
+                not keys.isdisjoint(cut.nodes)
+                for key in self.classes.stores.get(user, ())
+                for cut in self.cuts.cuts(*key)
+            )
+        return self.taken_in[user, tensor]
+
     def _consumers(self) -> dict[int, frozenset[int]]:
-        """Return, for each tensor class, those whose graph values use it directly; a reshape is the same class."""
-        found: dict[int, set[int]] = {}
+        """Return, for each tensor class, those whose graph values use it; views count as what uses them."""
         lifted = self.classes.saturated.lifted
-        for number, node in enumerate(lifted.nodes):
-            if number not in self.classes.value_class:
-                continue
+        found: dict[int, set[int]] = {}
+        for number in reversed(range(len(lifted.nodes))):
+            node = lifted.nodes[number]
             user = self.classes.value_class[number]
+            users = found.get(user, {user}) if node.op == "view" else {user}
             for value in node.inputs:
                 used = self.classes.value_class[lifted.value_number(value)]
-                if used != user:
-                    found.setdefault(used, set()).add(user)
+                found.setdefault(used, set()).update(users - {used})
         return {tensor: frozenset(users) for tensor, users in found.items()}
 
     def _bytes(self, tensor: int) -> float:

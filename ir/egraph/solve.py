@@ -8,16 +8,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass
 
-
-class Choice(Protocol):
-    """What the solver looks at: tensors written and read, and a cost."""
-
-    writes: tuple[int, ...]
-    reads: tuple[int, ...]
-    cost: float
+from .condense import Bundle, Choice, condense, members
 
 
 @dataclass
@@ -33,11 +26,6 @@ class Solution:
     seconds: float = 0.0
 
 
-@dataclass
-class _Part:
-    choices: list[int] = field(default_factory=list)
-
-
 def solve(
     by_tensor: Mapping[int, Sequence[Choice]],
     roots: Iterable[int],
@@ -50,10 +38,12 @@ def solve(
     `order` numbers tensors so that equal parts of a model count alike; it only breaks ties and finds equal parts.
     """
     started = time.perf_counter()
-    problem = _Problem(by_tensor, sorted(set(root for root in roots if not free(root)), key=order), free, order)
+    wanted = sorted({root for root in roots if not free(root)}, key=order)
+    reachable = _reachable(by_tensor, wanted, free)
+    problem = _Problem(condense(reachable, wanted, free, order), wanted, order)
     parts = problem.parts()
     known: dict[tuple, list[int] | None] = {}
-    chosen: list[Choice] = []
+    bundles: list[Bundle] = []
     status = "optimal"
     for part in parts:
         key = problem.signature(part)
@@ -63,10 +53,9 @@ def solve(
         if known[key] is None:
             status = "greedy"
             break
-        chosen.extend(problem.choices[part[position]] for position in known[key])
-    if status == "greedy":
-        chosen = problem.greedy()
-    chosen = problem.needed(chosen)
+        bundles.extend(problem.bundles[part[position]] for position in known[key])
+    chosen = greedy(reachable, free, order) if status == "greedy" else members(bundles)
+    chosen = needed(chosen, wanted, free)
     return Solution(
         chosen=chosen,
         cost=sum(choice.cost for choice in chosen),
@@ -78,43 +67,40 @@ def solve(
     )
 
 
+def _reachable(
+    by_tensor: Mapping[int, Sequence[Choice]], roots: Sequence[int], free: Callable[[int], bool]
+) -> list[Choice]:
+    """Return every choice that a solution may contain."""
+    found: dict[int, Choice] = {}
+    seen: set[int] = set()
+    stack = list(roots)
+    while stack:
+        tensor = stack.pop()
+        if tensor not in seen:
+            seen.add(tensor)
+            for choice in by_tensor[tensor]:
+                found[id(choice)] = choice
+                stack.extend(read for read in choice.reads if not free(read))
+                stack.extend(choice.writes)
+    return list(found.values())
+
+
 class _Problem:
-    def __init__(
-        self,
-        by_tensor: Mapping[int, Sequence[Choice]],
-        roots: list[int],
-        free: Callable[[int], bool],
-        order: Callable[[int], int],
-    ) -> None:
-        self.roots, self.free, self.order = roots, free, order
-        self.tensors = self._reachable(by_tensor)
-        dropped = _dominated(choice for tensor in self.tensors for choice in by_tensor[tensor])
-        self.by_tensor = {
-            tensor: [choice for choice in by_tensor[tensor] if id(choice) not in dropped] for tensor in self.tensors
-        }
-        seen: dict[int, int] = {}
-        self.choices: list[Choice] = []
-        for tensor in self.tensors:
-            for choice in self.by_tensor[tensor]:
-                if id(choice) not in seen:
-                    seen[id(choice)] = len(self.choices)
-                    self.choices.append(choice)
-        self.number = seen
-        self.reads = [[read for read in choice.reads if not free(read)] for choice in self.choices]
-        self.writes = [[write for write in choice.writes if write in self.by_tensor] for choice in self.choices]
+    """The condensed problem: bundles by number, the tensors that they write and read."""
+
+    def __init__(self, bundles: list[Bundle], roots: Sequence[int], order: Callable[[int], int]) -> None:
+        self.roots, self.order = roots, order
+        bundles.sort(key=lambda bundle: (min(map(order, bundle.writes)), bundle.cost, len(bundle.reads)))
+        self.bundles = bundles
+        self.writes = [sorted(bundle.writes, key=order) for bundle in bundles]
+        self.reads = [sorted(bundle.reads, key=order) for bundle in bundles]
+        self.by_tensor: dict[int, list[int]] = {}
+        for number, writes in enumerate(self.writes):
+            for tensor in writes:
+                self.by_tensor.setdefault(tensor, []).append(number)
+        self.tensors = sorted(self.by_tensor, key=order)
         self.settled = self._settled()
         self.cyclic = self._components()
-
-    def _reachable(self, by_tensor: Mapping[int, Sequence[Choice]]) -> list[int]:
-        found, stack = set(), list(self.roots)
-        while stack:
-            tensor = stack.pop()
-            if tensor not in found:
-                found.add(tensor)
-                for choice in by_tensor[tensor]:
-                    stack.extend(read for read in choice.reads if not self.free(read))
-                    stack.extend(write for write in choice.writes if write in by_tensor)
-        return sorted(found, key=self.order)
 
     def _settled(self) -> set[int]:
         """Return the tensors that every solution writes: the roots, and what all choices for a settled one read."""
@@ -124,7 +110,7 @@ class _Problem:
             if tensor in settled:
                 continue
             settled.add(tensor)
-            numbers = [self.number[id(choice)] for choice in self.by_tensor[tensor]]
+            numbers = self.by_tensor[tensor]
             common = set(self.reads[numbers[0]]).intersection(*(self.reads[number] for number in numbers))
             stack.extend(common)
         return settled
@@ -133,8 +119,7 @@ class _Problem:
         """Return, for each tensor on a cycle of reads, the number of its strongly connected component."""
         edges = {
             tensor: sorted(
-                {read for choice in self.by_tensor[tensor] for read in self.reads[self.number[id(choice)]]},
-                key=self.order,
+                {read for number in self.by_tensor[tensor] for read in self.reads[number]}, key=self.order
             )
             for tensor in self.tensors
         }
@@ -165,7 +150,7 @@ class _Problem:
                 x = leader[x]
             return x
 
-        for number in range(len(self.choices)):
+        for number in range(len(self.bundles)):
             links: list[object] = list(self.writes[number])
             links += [read for read in self.reads[number] if read not in self.settled]
             links += [("cycle", self.cyclic[write]) for write, _ in self._inside(number)]
@@ -173,7 +158,7 @@ class _Problem:
             for other in links[1:]:
                 leader[find(other)] = first
         grouped: dict[object, list[int]] = {}
-        for number in range(len(self.choices)):
+        for number in range(len(self.bundles)):
             grouped.setdefault(find(self.writes[number][0]), []).append(number)
         return list(grouped.values())
 
@@ -187,13 +172,10 @@ class _Problem:
         rows = []
         for number in part:
             writes = tuple((name(write), write in self.settled) for write in self.writes[number])
-            reads = tuple(name(read) for read in self.reads[number] if self._matters(read))
+            reads = tuple(name(read) for read in self.reads[number] if read not in self.settled)
             cycle = tuple((name(write), name(read)) for write, read in self._inside(number))
-            rows.append((round(self.choices[number].cost * 1e12), writes, reads, cycle))
+            rows.append((round(self.bundles[number].cost * 1e12), writes, reads, cycle))
         return tuple(rows)
-
-    def _matters(self, read: int) -> bool:
-        return read not in self.settled
 
     def solve_part(self, part: list[int], seconds: float) -> list[int] | None:
         """Return the positions in `part` of a cheapest choice; None if the solver did not finish in time."""
@@ -202,7 +184,7 @@ class _Problem:
         from .integer_program import IntegerProgram
 
         program = IntegerProgram()
-        picks = {number: program.binary(self.choices[number].cost) for number in part}
+        picks = {number: program.binary(self.bundles[number].cost) for number in part}
         writers: dict[int, list[int]] = {}
         for number in part:
             for write in self.writes[number]:
@@ -238,49 +220,35 @@ class _Problem:
                         found.setdefault((write, read), []).append(number)
         return found
 
-    def greedy(self) -> list[Choice]:
-        """Return an acyclic set, each tensor by the choice that is cheapest with all that it needs, sharing ignored.
 
-        Only choices that write one tensor take part: of others, two could write the same.
-        """
-        best: dict[int, tuple[float, Choice]] = {}
-        changed = True
-        while changed:
-            changed = False
-            for tensor in self.tensors:
-                for choice in self.by_tensor[tensor]:
-                    reads = self.reads[self.number[id(choice)]]
-                    if len(choice.writes) == 1 and all(read in best for read in reads):
-                        total = choice.cost + sum(best[read][0] for read in reads)
-                        if tensor not in best or total < best[tensor][0] * (1 - 1e-9):
-                            best[tensor] = (total, choice)
-                            changed = True
-        return [choice for _, choice in best.values()]
+def greedy(choices: Sequence[Choice], free: Callable[[int], bool], order: Callable[[int], int]) -> list[Choice]:
+    """Return an acyclic set, each tensor by the choice that is cheapest with all that it needs, sharing ignored.
 
-    def needed(self, chosen: list[Choice]) -> list[Choice]:
-        """Return the choices that the roots need, in an order in which everything is written before it is read."""
-        writer: dict[int, Choice] = {}
-        for choice in sorted(chosen, key=lambda choice: choice.cost):
-            for write in choice.writes:
-                writer.setdefault(write, choice)
-        return launch_order(writer, self.roots, self.free)
+    Only choices that write one tensor take part: of others, two could write the same.
+    """
+    single = sorted((choice for choice in choices if len(choice.writes) == 1), key=lambda choice: order(choice.writes[0]))
+    best: dict[int, tuple[float, Choice]] = {}
+    changed = True
+    while changed:
+        changed = False
+        for choice in single:
+            (tensor,) = choice.writes
+            reads = [read for read in choice.reads if not free(read)]
+            if all(read in best for read in reads):
+                total = choice.cost + sum(best[read][0] for read in reads)
+                if tensor not in best or total < best[tensor][0] * (1 - 1e-9):
+                    best[tensor] = (total, choice)
+                    changed = True
+    return [choice for _, choice in best.values()]
 
 
-def _dominated(choices: Iterable[Choice]) -> set[int]:
-    """Return the ids of choices to which another is never worse: it writes the same, reads no more, costs no more."""
-    groups: dict[frozenset[int], dict[int, Choice]] = {}
-    for choice in choices:
-        groups.setdefault(frozenset(choice.writes), {})[id(choice)] = choice
-    dropped: set[int] = set()
-    for group in groups.values():
-        kept: list[frozenset[int]] = []
-        for choice in sorted(group.values(), key=lambda choice: (choice.cost, len(set(choice.reads)))):
-            reads = frozenset(choice.reads)
-            if any(other <= reads for other in kept):
-                dropped.add(id(choice))
-            else:
-                kept.append(reads)
-    return dropped
+def needed(chosen: Sequence[Choice], roots: Iterable[int], free: Callable[[int], bool]) -> list[Choice]:
+    """Return the choices that the roots need, in an order in which everything is written before it is read."""
+    writer: dict[int, Choice] = {}
+    for choice in sorted(chosen, key=lambda choice: choice.cost):
+        for write in choice.writes:
+            writer.setdefault(write, choice)
+    return launch_order(writer, roots, free)
 
 
 def launch_order(

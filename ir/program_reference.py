@@ -1,0 +1,72 @@
+"""What a program computes, kernel by kernel, in NumPy: the oracle for what the search chose, before any CUDA is written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from ..plan.lt import LtMatmul
+from .primitives import scatter_array, shape_at
+from .program import Kernel, LtKernel, Program, RegionKernel
+from .region_reference import run_region
+
+
+def run_program(program: Program, feeds: Mapping[str, np.ndarray], dims: Mapping[str, int]) -> list[np.ndarray]:
+    """Return the outputs, in signature order, for feeds by input name and a value for every symbolic dim."""
+    buffers = run_kernels(program, feeds, dims)
+    return [buffers[tensor].reshape(shape_at(type.shape, dims)) for _, type, tensor in program.outputs]
+
+
+def run_kernels(
+    program: Program, feeds: Mapping[str, np.ndarray], dims: Mapping[str, int]
+) -> dict[int, np.ndarray]:
+    """Return every tensor of the program, flat, by its number."""
+    buffers = {tensor.id: tensor.data.reshape(-1) for tensor in program.tensors if tensor.data is not None}
+    for name, _, tensor in program.inputs:
+        buffers[tensor] = np.ascontiguousarray(feeds[name]).reshape(-1)
+    for kernel in program.kernels:
+        operands = [buffers[tensor] for tensor in kernel.reads]
+        for tensor, result in zip(kernel.writes, _run_kernel(kernel, operands, dims), strict=True):
+            buffers[tensor] = result.reshape(-1)
+    return buffers
+
+
+def _run_kernel(kernel: Kernel, operands: list[np.ndarray], dims: Mapping[str, int]) -> list[np.ndarray]:
+    if isinstance(kernel, RegionKernel):
+        types = kernel.region.operands
+        shaped = [operand.reshape(shape_at(type.shape, dims)) for operand, type in zip(operands, types, strict=True)]
+        return run_region(kernel.region, shaped, dims)
+    if isinstance(kernel, LtKernel):
+        return [run_lt(kernel.matmul.resolve(dims), operands)]
+    dest, index, src = operands
+    return [scatter_array(kernel.fn, dest, index, src)]
+
+
+def run_lt(record: LtMatmul, operands: list[np.ndarray]) -> np.ndarray:
+    """Return D, flat, of a record whose sizes are numbers: each matrix is addressed exactly as the record says."""
+    a, b = operands[0], operands[1]
+    layouts = record.matrices()
+    left = a[_addresses(layouts["A"], record.batch, record.stride_a, record.offset_a)]
+    right = b[_addresses(layouts["B"], record.batch, record.stride_b, record.offset_b)]
+    wide = record.compute.numpy
+    left = left.swapaxes(1, 2) if record.transpose_a else left
+    right = right.swapaxes(1, 2) if record.transpose_b else right
+    result = record.alpha * np.matmul(left.astype(wide), right.astype(wide))
+    if record.beta != 0.0:
+        addresses = _addresses((record.m, record.n, record.ldc, record.order_c), record.batch, record.stride_c, record.offset_c)
+        result = result + record.beta * operands[2][addresses].astype(wide)
+    if record.epilogue == "bias":
+        result = result + operands[-1][: record.m].astype(wide)[None, :, None]
+    places = _addresses(layouts["D"], record.batch, record.stride_d, 0)
+    out = np.zeros(places.size, record.type_d.numpy)
+    out[places] = result.astype(record.type_d.numpy)
+    return out
+
+
+def _addresses(layout: tuple[int, int, int, str], batch: int, stride: int, offset: int) -> np.ndarray:
+    """Return the element number of every [batch, row, column] of a matrix."""
+    rows, columns, ld, order = layout
+    row, column = np.arange(rows)[:, None], np.arange(columns)[None, :]
+    one = row + column * ld if order == "col" else row * ld + column
+    return offset + np.arange(batch)[:, None, None] * stride + one
