@@ -44,7 +44,9 @@ def value(attribute: AttributeProto, reader: TensorReader, what: str) -> Any:
         return reader.array(_named(attribute.t, attribute.name, what))
     if kind == AttributeProto.SPARSE_TENSOR:
         return reader.sparse(attribute.sparse_tensor)
-    raise UnsupportedModel(f"{what}: the attribute {attribute.name!r} holds a {AttributeProto.AttributeType.Name(kind)}")
+    raise UnsupportedModel(
+        f"{what}: the attribute {attribute.name!r} holds a {AttributeProto.AttributeType.Name(kind)}"
+    )
 
 
 def _named(tensor: TensorProto, name: str, what: str) -> TensorProto:

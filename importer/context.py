@@ -65,8 +65,12 @@ class NodeBuilder(Builder):
         """Return the elements of an integer tensor, as dims, in one row; UnsupportedModel if data decides them."""
         elements = self.known(value)
         if elements is None:
-            self.fail(f"{what} depends on the data of a tensor, which is only known when the model runs; make it constant")
-        return tuple(element if element.__class__ is not bool else int(element) for element in elements.reshape(-1).tolist())
+            self.fail(
+                f"{what} depends on the data of a tensor, which is only known when the model runs; make it constant"
+            )
+        return tuple(
+            element if element.__class__ is not bool else int(element) for element in elements.reshape(-1).tolist()
+        )
 
     def integer(self, value: Value, what: str) -> Dim:
         """Return the only element of an integer tensor; see `ints`."""
@@ -117,7 +121,9 @@ class NodeBuilder(Builder):
         if type(offset) is int and known.min <= limit - offset < known.max:
             most = limit - offset
             self.ranges[name] = Range(known.min, min(known.opt, most), most)
-            self.warnings.append(f"dim {name!r} is limited to {most}: {self.node} takes that many elements of a table of {limit}")
+            self.warnings.append(
+                f"dim {name!r} is limited to {most}: {self.node} takes that many elements of a table of {limit}"
+            )
 
     def larger(self, a: Dim, b: Dim) -> Dim:
         """Return the larger of two dims, simplified."""

@@ -143,9 +143,12 @@ class Converter:
             raise InvalidModel(f"node {name!r}: the function {function.name!r} calls itself, or calls nest too deeply")
         if len(inputs) > len(function.input):
             raise InvalidModel(
-                f"node {name!r} gives {len(inputs)} inputs to the function {function.name!r}, which has {len(function.input)}"
+                f"node {name!r} gives {len(inputs)} inputs to the function {function.name!r}, "
+                f"which has {len(function.input)}"
             )
-        defaults = {a.name: attributes.value(a, self.reader, f"function {function.name!r}") for a in function.attribute_proto}
+        defaults = {
+            a.name: attributes.value(a, self.reader, f"function {function.name!r}") for a in function.attribute_proto
+        }
         scope: dict[str, Value] = {}
         omitted = set()
         for number, formal in enumerate(function.input):
@@ -182,8 +185,10 @@ def call_operator(b: NodeBuilder, inputs: Sequence[Value | None], given: Mapping
             b.fail(f"{name}={arguments[name]!r} is not supported; supported: {', '.join(map(repr, supported))}")
     fewest, most = operator.input_limits
     if len(inputs) < fewest or (most is not None and len(inputs) > most) or None in inputs[:fewest]:
-        b.invalid(f"takes {fewest}{'' if most == fewest else f' to {most}' if most else ' or more'} inputs, got "
-                  f"{sum(value is not None for value in inputs)}")
+        b.invalid(
+            f"takes {fewest}{'' if most == fewest else f' to {most}' if most else ' or more'} inputs, got "
+            f"{sum(value is not None for value in inputs)}"
+        )
     try:
         results = operator.function(b, *inputs, **{k: v for k, v in arguments.items() if k in operator.attributes})
     except (InvalidModel, UnsupportedModel):
@@ -222,7 +227,9 @@ def input_dtype(info: onnx.ValueInfoProto) -> Any:
     """Return the dtype of a graph input; UnsupportedModel if it is no tensor or of a type that kernels cannot hold."""
     kind = info.type.WhichOneof("value")
     if kind != "tensor_type":
-        raise UnsupportedModel(f"input {info.name!r} is a {kind or 'value of unknown type'}; only tensors are supported")
+        raise UnsupportedModel(
+            f"input {info.name!r} is a {kind or 'value of unknown type'}; only tensors are supported"
+        )
     found = numpy_dtype(info.type.tensor_type.elem_type, f"input {info.name!r}")
     if found in NARROW:
         raise UnsupportedModel(f"input {info.name!r} is of the four-bit type {found}, which only weights may have")

@@ -26,7 +26,9 @@ class InputDims:
         self.original: dict[str, str] = {}
         self._symbols: dict[str, str] = {}
         self.shapes: dict[str, tuple[Dim, ...]] = {}
-        declared = {axis.dim_param for info in inputs for axis in _axes(info) if axis.WhichOneof("value") == "dim_param"}
+        declared = {
+            axis.dim_param for info in inputs for axis in _axes(info) if axis.WhichOneof("value") == "dim_param"
+        }
         for info in inputs:
             self.shapes[info.name] = tuple(
                 self._dim(axis, f"{info.name}_d{position}", declared) for position, axis in enumerate(_axes(info))
@@ -60,7 +62,10 @@ class InputDims:
         return self._symbols[name]
 
     def apply(self, dims: Mapping[str, DimSpec], shapes: Mapping[str, Sequence[int]]) -> None:
-        """Fix or bound dims as the caller asked; afterwards `shapes` and `ranges` are final, and `open` has what is unbounded."""
+        """Fix or bound dims as the caller asked; afterwards `shapes` and `ranges` are final.
+
+        `open` then has the symbols that the caller did not bound.
+        """
         fixed: dict[str, Dim] = {}
         ranges: dict[str, Range] = {}
         for name, spec in dims.items():
@@ -81,7 +86,8 @@ class InputDims:
         for name, sizes in shapes.items():
             if self.shapes[name] != tuple(sizes):
                 raise InvalidInput(
-                    f"shapes: input {name!r} has the shape {_text(self.shapes[name])} after fixing dims, not {list(sizes)}"
+                    f"shapes: after fixing dims, input {name!r} has the shape {_text(self.shapes[name])}, "
+                    f"not {list(sizes)}"
                 )
         used = sorted({found for shape in self.shapes.values() for dim in shape for found in symbols(dim)})
         self.ranges = {name: ranges.get(name, DEFAULT_RANGE) for name in used}

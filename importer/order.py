@@ -80,8 +80,8 @@ def needed_in_order(
                     stack.append((inner, iter(needs(nodes[inner]))))
             elif name not in available:
                 raise InvalidModel(
-                    f"{where}: node {node_name(nodes[number], number)!r} reads the tensor {name!r}, which no node makes "
-                    "and which is no input or initializer"
+                    f"{where}: node {node_name(nodes[number], number)!r} reads the tensor {name!r}, which no node "
+                    "makes and which is no input or initializer"
                 )
     return [(number, nodes[number]) for number in _as_they_stand(order, nodes, producer)]
 

@@ -21,6 +21,7 @@ from ..plan.dims import (
     Dim,
     Expr,
     Range,
+    ceil_div,
     floor_div,
     floor_mod,
     maximum,
@@ -175,13 +176,15 @@ class DimArithmetic:
             "mul": self._mul,
             "div": self._div,
             "neg": lambda a: self._linear(0, a, -1),
-            "abs": lambda a: a if self._nonnegative(a) else self._linear(0, a, -1) if self._nonpositive(a) else _give_up(),
+            "abs": lambda a: (
+                a if self._nonnegative(a) else self._linear(0, a, -1) if self._nonpositive(a) else _give_up()
+            ),
             "floor_mod": self._mod,
             "trunc_mod": self._mod,
             "min": lambda a, b: self._choose(minimum, a, b),
             "max": lambda a, b: self._choose(maximum, a, b),
             "floor": self.floor,
-            "ceil": lambda a: self._linear(0, self.floor(self._linear(0, a, -1)), -1),
+            "ceil": self.ceil,
             "trunc": self.trunc,
             "less": lambda a, b: self._less(a, b),
             "less_equal": lambda a, b: not self._less(b, a),
@@ -198,6 +201,10 @@ class DimArithmetic:
     def floor(self, a: Any) -> Dim:
         over, under = _ratio(a)
         return simplify(floor_div(over, under), self.ranges)
+
+    def ceil(self, a: Any) -> Dim:
+        over, under = _ratio(a)
+        return simplify(ceil_div(over, under), self.ranges)
 
     def trunc(self, a: Any) -> Dim:
         if isinstance(a, Ratio) and not self._nonnegative(a):
@@ -295,7 +302,9 @@ def _plain(elements: np.ndarray, node: Node) -> np.ndarray:
     if elements.dtype != object:
         return elements
     flat = elements.reshape(-1).tolist()
-    if any(isinstance(element, Expr) or (isinstance(element, Ratio) and type(element.over) is not int) for element in flat):
+    if any(
+        isinstance(element, Expr) or (isinstance(element, Ratio) and type(element.over) is not int) for element in flat
+    ):
         return elements
     numbers = [element.over / element.under if isinstance(element, Ratio) else element for element in flat]
     return np.array(numbers, dtype=node.types[0].dtype.numpy).reshape(elements.shape)

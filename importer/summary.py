@@ -68,7 +68,8 @@ def summarize(source: Source) -> Summary:
     )
     if model.ir_version > onnx.IR_VERSION:
         summary.warnings.append(
-            f"the model's IR version {model.ir_version} is newer than the installed onnx package knows ({onnx.IR_VERSION})"
+            f"the model's IR version {model.ir_version} is newer than the installed onnx package knows "
+            f"({onnx.IR_VERSION})"
         )
     return summary
 

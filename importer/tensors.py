@@ -85,7 +85,9 @@ class TensorReader:
             for axis, extent in enumerate(shape):
                 flat = flat * extent + indices[:, axis]
         if len(flat) != values.size or np.any(flat < 0) or np.any(flat >= dense.size):
-            raise InvalidModel(f"{what}: {len(flat)} indices for {values.size} values, or an index outside {list(shape)}")
+            raise InvalidModel(
+                f"{what}: {len(flat)} indices for {values.size} values, or an index outside {list(shape)}"
+            )
         dense.reshape(-1)[flat] = values.reshape(-1)
         return dense
 

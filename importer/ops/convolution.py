@@ -67,7 +67,15 @@ def conv_integer(
         shape = () if zero.type.rank == 0 or zero.shape == (1,) else (zero.shape[0], *[1] * (w.type.rank - 1))
         w = b.b("sub", w, b.reshape(zero, shape))
     return conv(
-        b, x, w, auto_pad=auto_pad, group=group, dilations=dilations, kernel_shape=kernel_shape, pads=pads, strides=strides
+        b,
+        x,
+        w,
+        auto_pad=auto_pad,
+        group=group,
+        dilations=dilations,
+        kernel_shape=kernel_shape,
+        pads=pads,
+        strides=strides,
     )
 
 
@@ -110,7 +118,10 @@ def _transposed_pads(
     pads: Sequence[int] | None,
     output_shape: Sequence[int] | None,
 ) -> tuple[list[Dim], list[Dim]]:
-    """Return what is cut off before and after. A wanted output shape, or SAME, says how much in all."""
+    """Return what is cut off before and after. A wanted output shape, or SAME, says how much in all.
+
+    Less than nothing is cut off at the end of an output that is wanted larger.
+    """
     rank = len(reach)
     if auto_pad not in ("SAME_UPPER", "SAME_LOWER") and not output_shape:
         pads = list(pads or [0] * 2 * rank) if auto_pad == "NOTSET" else [0] * 2 * rank
@@ -118,10 +129,11 @@ def _transposed_pads(
     sizes = output_shape[-rank:] if output_shape else [x.shape[2 + k] * strides[k] for k in range(rank)]
     first, last = [], []
     for k in range(rank):
-        total = b.larger((x.shape[2 + k] - 1) * strides[k] + extra[k] + reach[k] + 1 - sizes[k], 0)
-        small, large = b.simplify(total // 2), b.simplify(total - total // 2)
-        first.append(small if auto_pad == "SAME_UPPER" else large)
-        last.append(large if auto_pad == "SAME_UPPER" else small)
+        surplus = b.simplify((x.shape[2 + k] - 1) * strides[k] + extra[k] + reach[k] + 1 - sizes[k])
+        total = b.larger(surplus, 0)
+        half = b.simplify(total // 2)
+        first.append(half if auto_pad == "SAME_UPPER" else b.simplify(total - half))
+        last.append(b.simplify(surplus - first[-1]))
     return first, last
 
 

@@ -121,4 +121,3 @@ def _window(name: str, coefficients: tuple[float, ...]) -> None:
 _window("HannWindow", (0.5, -0.5))
 _window("HammingWindow", (25 / 46, -21 / 46))
 _window("BlackmanWindow", (0.42, -0.5, 0.08))
-

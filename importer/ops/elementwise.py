@@ -91,7 +91,13 @@ def mean(b: NodeBuilder, first: Value, *others: Value) -> Value:
 @onnx_op("Pow", 7, 12, 13, 15)
 def pow_(b: NodeBuilder, x: Value, exponent: Value) -> Value:
     known = b.known(exponent)
-    if x.dtype.is_float and known is not None and known.dtype != object and known.size == 1 and exponent.type.rank <= x.type.rank:
+    if (
+        x.dtype.is_float
+        and known is not None
+        and known.dtype != object
+        and known.size == 1
+        and exponent.type.rank <= x.type.rank
+    ):
         by_hand = _known_power(b, x, float(known.reshape(-1)[0]))
         if by_hand is not None:
             return by_hand

@@ -48,7 +48,9 @@ def _remaining(b: NodeBuilder, shape: Sequence[Dim], wanted: Sequence[Dim], unkn
     quotient = exact_div(total, divisor)
     if quotient is None:
         if type(total) is int and type(divisor) is int:
-            b.invalid(f"cannot reshape [{', '.join(map(str, shape))}] to {_text(wanted)}: {total} is no multiple of {divisor}")
+            b.invalid(
+                f"cannot reshape [{', '.join(map(str, shape))}] to {_text(wanted)}: {total} is no multiple of {divisor}"
+            )
         quotient = b.simplify(total // divisor)
     return quotient
 
@@ -200,7 +202,9 @@ def _slice(
     axes = list(range(len(starts))) if axes is None else b.axes(axes, x.type.rank)
     steps = [1] * len(starts) if steps is None else steps
     if not len(starts) == len(ends) == len(axes) == len(steps):
-        b.invalid(f"{len(starts)} starts, {len(ends)} ends, {len(axes)} axes and {len(steps)} steps do not fit together")
+        b.invalid(
+            f"{len(starts)} starts, {len(ends)} ends, {len(axes)} axes and {len(steps)} steps do not fit together"
+        )
     first, stride, size = [0] * x.type.rank, [1] * x.type.rank, list(x.shape)
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
         if type(step) is not int or step == 0:

@@ -30,7 +30,6 @@ def standardized(
 
 
 @onnx_op("LayerNormalization", 17)
-@onnx_op("LayerNormalization", 1, domain="com.microsoft")
 def layer_normalization(
     b: NodeBuilder,
     x: Value,
@@ -53,9 +52,7 @@ def _no_narrower(stash: DType, dtype: DType) -> DType:
 
 
 @onnx_op("RMSNormalization", 23)
-def rms_normalization(
-    b: NodeBuilder, x: Value, scale: Value, *, axis: int, epsilon: float, stash_type: int
-) -> Value:
+def rms_normalization(b: NodeBuilder, x: Value, scale: Value, *, axis: int, epsilon: float, stash_type: int) -> Value:
     stash = _no_narrower(onnx_dtype(b, stash_type, "stash_type"), x.dtype)
     return b.b("mul", b.cast(root_mean_square_normal(b, b.cast(x, stash), axis, epsilon)[0], scale.dtype), scale)
 
@@ -170,7 +167,6 @@ def mean_variance_normalization(b: NodeBuilder, x: Value, *, axes: Sequence[int]
 
 
 @onnx_op("SimplifiedLayerNormalization", 1)
-@onnx_op("SimplifiedLayerNormalization", 1, domain="com.microsoft")
 def simplified_layer_normalization(
     b: NodeBuilder, x: Value, scale: Value, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
 ) -> tuple[Value, Value]:

@@ -59,7 +59,7 @@ def _all_windows(b: NodeBuilder, x: Value, found: Windows, fill: int | float | b
     )
 
 
-@onnx_op("AveragePool", 1, 7, 10, 11, 19, 22, only={"auto_pad": AUTO_PAD})
+@onnx_op("AveragePool", 7, 10, 11, 19, 22, only={"auto_pad": AUTO_PAD})
 def average_pool(
     b: NodeBuilder,
     x: Value,

@@ -166,11 +166,22 @@ def qlinear_conv(
     strides: Sequence[int] | None = None,
 ) -> Value:
     total = conv_integer(
-        b, x, w, x_zero, w_zero, auto_pad=auto_pad, group=group, dilations=dilations, kernel_shape=kernel_shape,
-        pads=pads, strides=strides,
+        b,
+        x,
+        w,
+        x_zero,
+        w_zero,
+        auto_pad=auto_pad,
+        group=group,
+        dilations=dilations,
+        kernel_shape=kernel_shape,
+        pads=pads,
+        strides=strides,
     )
     if bias is not None:
         total = with_bias(b, total, bias)
     one_scale = w_scale.type.rank == 0 or w_scale.shape == (1,)
     per_map = b.reshape(w_scale, () if one_scale else (w_scale.shape[0], *[1] * (x.type.rank - 2)))
-    return _requantized(b, total, b.b("mul", b.reshape(x_scale, ()), per_map), b.reshape(out_scale, ()), b.reshape(out_zero, ()))
+    return _requantized(
+        b, total, b.b("mul", b.reshape(x_scale, ()), per_map), b.reshape(out_scale, ()), b.reshape(out_zero, ())
+    )

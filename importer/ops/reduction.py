@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from ...ir.graph import Value
 from ...plan.dims import product
-from ...plan.dtypes import bool_, uint8
+from ...plan.dtypes import bool_, float64, uint8
 from ..context import NodeBuilder
 from ..registry import onnx_op
 from .precision import computed_wide
@@ -39,11 +39,16 @@ def _sum_square(b: NodeBuilder, x: Value, axes: Sequence[int], keepdims: bool) -
 
 
 def _l2(b: NodeBuilder, x: Value, axes: Sequence[int], keepdims: bool) -> Value:
-    return b.b("sqrt", _sum_square(b, x, axes, keepdims))
+    return _in_floats(b, "sqrt", _sum_square(b, x, axes, keepdims))
+
+
+def _in_floats(b: NodeBuilder, row: str, x: Value) -> Value:
+    """Integers go through float64 and are rounded toward zero."""
+    return b.b(row, x) if x.dtype.is_float else b.cast(b.b(row, b.cast(x, float64)), x.dtype)
 
 
 def _log_sum(b: NodeBuilder, x: Value, axes: Sequence[int], keepdims: bool) -> Value:
-    return b.b("log", b.reduce("sum", x, axes, keepdims))
+    return _in_floats(b, "log", b.reduce("sum", x, axes, keepdims))
 
 
 def _log_sum_exp(b: NodeBuilder, x: Value, axes: Sequence[int], keepdims: bool) -> Value:
@@ -73,7 +78,7 @@ TABLE: tuple[tuple[str, Reducer, tuple[int, ...], tuple[int, ...]], ...] = (
 def _with_attribute(reducer: Reducer) -> Callable[..., Value]:
     def reduce(b: NodeBuilder, x: Value, *, axes: Sequence[int] = (), keepdims: int) -> Value:
         over = b.axes(axes, x.type.rank) if axes else list(range(x.type.rank))
-        return reducer(b, x, over, bool(keepdims)) if over else x
+        return reducer(b, x, over, bool(keepdims))
 
     return computed_wide(reduce)
 
@@ -83,10 +88,8 @@ def _with_input(reducer: Reducer) -> Callable[..., Value]:
         b: NodeBuilder, x: Value, axes: Value | None = None, *, keepdims: int, noop_with_empty_axes: int
     ) -> Value:
         given = [] if axes is None else list(b.ints(axes, "the axes"))
-        if not given and noop_with_empty_axes:
-            return x
-        over = b.axes(given, x.type.rank) if given else list(range(x.type.rank))
-        return reducer(b, x, over, bool(keepdims)) if over else x
+        everything = [] if noop_with_empty_axes else list(range(x.type.rank))
+        return reducer(b, x, b.axes(given, x.type.rank) if given else everything, bool(keepdims))
 
     return computed_wide(reduce)
 

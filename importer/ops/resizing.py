@@ -45,7 +45,9 @@ def upsample_7(b: NodeBuilder, x: Value, *, mode: str, scales: Sequence[float]) 
 @onnx_op("Resize", 10, only={"mode": ("nearest", "linear")})
 def resize_10(b: NodeBuilder, x: Value, scales: Value, *, mode: str) -> Value:
     """Nearest rounds down where an axis grows and up where it shrinks."""
-    return _scaled(b, x, range(x.type.rank), b.numbers(scales, "the scales").tolist(), Rule(mode, "asymmetric", "simple"))
+    return _scaled(
+        b, x, range(x.type.rank), b.numbers(scales, "the scales").tolist(), Rule(mode, "asymmetric", "simple")
+    )
 
 
 @onnx_op("Resize", 11, 13, only=_ONLY, ignored=("extrapolation_value",))
@@ -117,7 +119,9 @@ def _floor(b: NodeBuilder, extent: Dim, scale: float) -> Dim:
 def _sized(b: NodeBuilder, x: Value, axes: Sequence[int], sizes: Sequence[Dim], rule: Rule) -> Value:
     if len(sizes) != len(axes):
         b.invalid(f"{len(sizes)} sizes for {len(axes)} axes")
-    return _by_axis(b, x, [(axis, size, _ratio(size, x.shape[axis])) for axis, size in zip(axes, sizes, strict=True)], rule)
+    return _by_axis(
+        b, x, [(axis, size, _ratio(size, x.shape[axis])) for axis, size in zip(axes, sizes, strict=True)], rule
+    )
 
 
 def _ratio(size: Dim, extent: Dim) -> float | None:

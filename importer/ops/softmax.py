@@ -51,4 +51,3 @@ def function_of_scalar(b: NodeBuilder, x: Value, function: Callable[[NodeBuilder
 for _operator, _function in (("Softmax", _softmax), ("LogSoftmax", _log_softmax), ("Hardmax", _hardmax)):
     onnx_op(_operator, 1, 11)(_on_rows(_function))
     onnx_op(_operator, 13)(_on_axis(_function))
-

@@ -1,0 +1,1 @@
+"""The rows of the operator table, by family."""
