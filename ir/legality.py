@@ -121,8 +121,6 @@ def _node_problems(node: Node, graph: Graph) -> Iterator[str]:
         yield from _view_problems(node.attrs["view"], node.inputs[0].dtype)
     if node.op == "iota":
         yield from _index_problems("the expression", [node.attrs["expr"]], len(node.types[0].shape))
-    if node.op == "constant" and not node.attrs["data"].dtype.isnative:
-        yield "the constant's bytes are not in native order"
 
 
 def _dim_problems(shape: Sequence[Dim], graph: Graph) -> Iterator[str]:

@@ -6,7 +6,7 @@ batch normalisation folded into its weights as the one constant that it is. Rule
 - A node whose operands come from constants is computed if the result takes no more bytes than the constants below it, or
   at most 64 KiB. What comes from iotas and single numbers only is cheap to compute anywhere and stays, beyond 1 KiB.
 - A view of a constant stays a view, since it costs nothing; small ones that repeat no element are computed.
-- A tensor of one repeated element becomes that element and a view, whatever its size.
+- A tensor of one repeated element becomes that element and a view, whatever its size; so does a constant of one.
 """
 
 from __future__ import annotations
@@ -66,22 +66,22 @@ class _Folder:
         splat = self.splat_of_splats(node, inputs)
         if splat is not None:
             return splat
+        if node.op == "constant":
+            self.builder.origin = node.origin
+            return self.constant(node.attrs["data"])
         value = copy_node(self.builder, node, inputs)
         self.note(value)
-        if value.node.op in ("constant", "iota", "input") or value not in self.known or not self.is_worth(value):
+        if value.node.op in ("constant", "iota") or value not in self.known or not self.is_worth(value):
             return value
         (data,) = run(Graph("", outputs=[value], output_names=["folded"]), {})
-        folded = self.constant(data)
-        self.note(folded)
-        return folded
+        return self.constant(data)
 
     def constant(self, data: np.ndarray) -> Value:
         """Return data as a constant; as one element and a view where all elements have the same bits."""
-        if data.size > 1 and data.tobytes() == data.reshape(-1)[:1].tobytes() * data.size:
-            element = self.builder.constant(data.reshape(-1)[0])
-            self.note(element)
-            return self.builder.expand(element, data.shape)
-        return self.builder.constant(data)
+        if data.ndim and _repeats_one_element(data):
+            element = self.noted(self.builder.constant(data.reshape(-1)[0]))
+            return self.noted(self.builder.expand(element, data.shape))
+        return self.noted(self.builder.constant(data))
 
     def splat_of_splats(self, node: Node, inputs: list[Value]) -> Value | None:
         """Return the image of an elementwise node whose operands all repeat one known element."""
@@ -91,11 +91,12 @@ class _Folder:
         if any(element is None for element in elements):
             return None
         self.builder.origin = node.origin
-        result = self.builder.constant(evaluate(node.attrs["fn"], elements, node.types[0].dtype))
-        self.note(result)
-        image = self.builder.expand(result, node.types[0].shape)
-        self.note(image)
-        return image
+        result = self.noted(self.builder.constant(evaluate(node.attrs["fn"], elements, node.types[0].dtype)))
+        return self.noted(self.builder.expand(result, node.types[0].shape))
+
+    def noted(self, value: Value) -> Value:
+        self.note(value)
+        return value
 
     def note(self, value: Value) -> None:
         """Write down whether value is known, from what its operands are."""
@@ -134,6 +135,15 @@ def _has_symbols(node: Node) -> bool:
     view = node.attrs.get("view")
     dims: list[Dim] = [*view.index, *(part for bound in view.valid for part in vars(bound).values())] if view else []
     return any(symbols(dim) for dim in (*dims, node.attrs.get("expr", 0)))
+
+
+def _repeats_one_element(data: np.ndarray) -> bool:
+    """Say whether all elements have the same bits; there is at least one."""
+    if data.size == 0:
+        return False
+    bits = np.ascontiguousarray(data).reshape(-1).view(np.uint8).reshape(data.size, data.itemsize)
+    sample = bits[: 1 << 10]  # enough to tell most weights without reading them
+    return bool((sample == bits[0]).all() and (bits == bits[0]).all())
 
 
 def _splat(value: Value) -> np.ndarray | None:
