@@ -87,7 +87,7 @@ def write_kernels(artifact: Artifact, path: Path) -> None:
 def kernel_feeds(plan: Plan, seed: int) -> dict[str, np.ndarray]:
     """Feeds for a `write_kernels` plan: normal floats, small integers, at sizes that no tile divides."""
     generator = np.random.default_rng(seed)
-    sizes = dict(zip(sorted(free_symbols(plan.inputs)), (3, 7, 5, 2)))
+    sizes = dict(zip(sorted(free_symbols(plan.inputs)), (3, 17, 23, 14)))
     dims = {name: min(max(size, plan.ranges[name].min), plan.ranges[name].max) for name, size in sizes.items()}
     from luminal_onnx.plan.dims import evaluate
 
