@@ -97,6 +97,7 @@ def compile_command(
 @click.option("--loadInputs", "load_inputs", multiple=True, metavar="NAME:FILE", help=".npy or raw file per input; or one .npz.")
 @click.option("--val-range", "value_ranges", multiple=True, metavar="NAME:[LO,HI]", help="Range of made-up values.")
 @click.option("--save-outputs", type=click.Path(dir_okay=False), help="Write the outputs to this .npz.")
+@click.option("--noCudaGraph", "no_cuda_graph", is_flag=True, help="Launch kernels one by one instead of replaying a graph.")
 @click.option("--iterations", default=1, show_default=True, help="Runs; the last one's outputs are shown.")
 @click.option("--seed", default=0, show_default=True, help="Seed of made-up inputs.")
 @_json_option
@@ -108,6 +109,7 @@ def run(
     load_inputs: tuple[str, ...],
     value_ranges: tuple[str, ...],
     save_outputs: str | None,
+    no_cuda_graph: bool,
     iterations: int,
     seed: int,
     as_json: bool,
@@ -119,7 +121,7 @@ def run(
     from luminal_onnx.runtime.session import InferenceSession
     from luminal_onnx.sampling import free_symbols, sample_feeds
 
-    with InferenceSession(_one_of(artifact, load_engine), device=device) as session:
+    with InferenceSession(_one_of(artifact, load_engine), device=device, cuda_graph=not no_cuda_graph) as session:
         plan = session.plan
         sizes = {name: plan.ranges[name].opt for name in free_symbols(plan.inputs)}
         sizes.update({name: value for name, value in parse_dims(dims).items() if isinstance(value, int)})

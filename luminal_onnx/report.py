@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from luminal_onnx.plan.records import KernelStep, Plan, Port
-from luminal_onnx.runtime.binding import bind
+from luminal_onnx.runtime.binding import plan_memory_for
 
 if TYPE_CHECKING:
     from luminal_onnx.importer import Report
@@ -58,7 +58,7 @@ def format_port(port: Port) -> str:
 
 def peak_bytes(plan: Plan, which: str) -> int:
     """Return the arena bytes that a run needs with every dim at its `opt` or `max`."""
-    return bind(plan, {name: getattr(bounds, which) for name, bounds in plan.ranges.items()}).memory.peak_bytes
+    return plan_memory_for(plan, {name: getattr(bounds, which) for name, bounds in plan.ranges.items()}).peak_bytes
 
 
 def weight_bytes(plan: Plan) -> int:
@@ -227,8 +227,12 @@ def print_arrays(rows: Sequence[dict[str, Any]], device: str) -> None:
 
 
 def print_environment(found: dict[str, Any]) -> None:
-    table = _facts()
-    for name, value in found.items():
-        shown = ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else str(value)
-        table.add_row(name, shown)
+    """Print what was found and what is needed, one line a thing, problems in red."""
+    from luminal_onnx.runtime.environment import rows
+
+    table = Table(box=None, pad_edge=False)
+    for column in ("what", "found", "needed", ""):
+        table.add_column(column, overflow="fold")
+    for name, have, required, problem in rows(found):
+        table.add_row(name, have, required, Text(problem or "", style="red"))
     console.print(table)
