@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
     from luminal_onnx.importer import Report
     from luminal_onnx.runtime.artifact import Artifact
 
-console = Console(highlight=False, markup=False, soft_wrap=True)
+# Where there is no terminal to ask, tables are given room enough for kernel names.
+console = Console(highlight=False, markup=False, soft_wrap=True, width=None if sys.stdout.isatty() else 120)
 
 PHASES = {
     "import": "reading the model",
