@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from ..plan.dims import Dim, evaluate as evaluate_dim
+from ..plan.dims import Dim
+from ..plan.dims import evaluate as evaluate_dim
 from ..plan.dtypes import DType, from_numpy, int64
 from ..plan.errors import LuminalError
 from ..plan.view import View

@@ -6,7 +6,8 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from luminal_onnx.ir.builder import Builder
 from luminal_onnx.ir.interpreter import run
 from luminal_onnx.ir.legality import check
@@ -14,7 +15,6 @@ from luminal_onnx.plan import dtypes
 from luminal_onnx.plan.dims import Range, index_symbol, symbol
 from luminal_onnx.plan.dtypes import bool_, float16, float32, float64, int8, int32, int64, uint8
 from luminal_onnx.plan.errors import LuminalError
-
 from tolerances import ELEMENTWISE, REDUCTION, assert_close
 
 RANGES = {"n": Range(0, 3, 64), "m": Range(0, 5, 64)}

@@ -6,7 +6,8 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from luminal_onnx.ir.builder import Builder
 from luminal_onnx.ir.graph import Graph
 from luminal_onnx.ir.interpreter import run
@@ -15,7 +16,6 @@ from luminal_onnx.ir.passes.fold import fold_constants
 from luminal_onnx.ir.printer import constants_of, format_graph
 from luminal_onnx.plan.dims import Range, index_symbol, symbol
 from luminal_onnx.plan.dtypes import float32, int32
-
 from tolerances import REDUCTION, assert_close
 
 N = symbol("n")

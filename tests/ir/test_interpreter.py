@@ -6,7 +6,8 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from luminal_onnx.ir import contraction
 from luminal_onnx.ir.builder import Builder
 from luminal_onnx.ir.contraction import sum_of_products
@@ -15,7 +16,6 @@ from luminal_onnx.ir.interpreter import run
 from luminal_onnx.plan.dims import Range, symbol
 from luminal_onnx.plan.dtypes import bfloat16, bool_, float16, float32, float64, int8, int32, int64
 from luminal_onnx.plan.errors import InvalidInput, LuminalError
-
 from tolerances import REDUCTION, assert_close
 
 N = symbol("n")

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from luminal_onnx.ir.graph import TensorType
 from luminal_onnx.ir.region import Broadcast, Constant, Elementwise, Gather, Iota, Load, Reduce, Region
 from luminal_onnx.ir.region_reference import run_region
 from luminal_onnx.plan import view as views
-from luminal_onnx.ir.graph import TensorType
 from luminal_onnx.plan.dims import index_symbol, symbol
 from luminal_onnx.plan.dtypes import bfloat16, float16, float32, int64
 from luminal_onnx.plan.errors import LuminalError
-
 from tolerances import REDUCTION, assert_close
 
 N, M = symbol("n"), symbol("m")
