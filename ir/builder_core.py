@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -55,7 +56,7 @@ class BuilderCore:
         """Return a rank-0 tensor; LuminalError if an integer dtype cannot hold the value."""
         if dtype.is_integer:
             info = np.iinfo(dtype.numpy)
-            if value != int(value) or not info.min <= value <= info.max:
+            if not math.isfinite(value) or value != int(value) or not info.min <= value <= info.max:
                 raise LuminalError(f"{dtype} cannot hold the number {value}")
         with np.errstate(over="ignore"):
             return self.constant(np.array(value).astype(dtype.numpy))
@@ -141,6 +142,8 @@ class BuilderCore:
     def expand(self, x: Value, shape: Sequence[Dim]) -> Value:
         """Return x repeated to `shape`, along axes of extent 1 and new axes in front."""
         shape = _dims(shape)
+        if shape == x.shape:
+            return x
         lead = len(shape) - x.type.rank
         index: list[Dim] = []
         for axis, extent in enumerate(x.shape):

@@ -69,7 +69,8 @@ def _multiply(
     second = right.reshape(counts[0], width, length).astype(out.dtype, copy=False)
     with np.errstate(all="ignore"):
         if counts[1] == 1 and width == 1:
-            result = (first * second).sum(axis=-1, dtype=out.dtype)
+            wide = np.dtype(np.float64) if out.dtype.kind == "f" else out.dtype
+            result = (first * second).sum(axis=-1, dtype=wide)
         else:
             result = np.matmul(first, second.transpose(0, 2, 1))
     out[...] = result.reshape(out.shape)

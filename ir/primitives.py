@@ -145,17 +145,17 @@ def iota_array(expr: Dim, shape: Sequence[Dim], dims: Mapping[str, int]) -> np.n
 
 
 def reduce_array(fn: str, array: np.ndarray, count: int) -> np.ndarray:
-    """Return `fn` over the last `count` axes. 16-bit floats accumulate in float32; integers wrap in their own dtype."""
+    """Return `fn` over the last `count` axes. Sums and products of floats accumulate in float64, integers wrap."""
     dtype = from_numpy(array.dtype)
-    wide = array.astype(dtype.compute.numpy) if dtype.compute is not dtype else array
     axes = tuple(range(array.ndim - count, array.ndim))
-    ufunc = TABLE[REDUCTIONS[fn].combine].numpy
-    initial = REDUCTIONS[fn].identity(dtype)
     with np.errstate(all="ignore"):
-        if fn in ("sum", "prod"):  # these add pairwise, and must not widen integers
-            result = (np.sum if fn == "sum" else np.prod)(wide, axis=axes, dtype=wide.dtype)
+        if fn in ("sum", "prod"):
+            accumulator = np.dtype(np.float64) if dtype.is_float else array.dtype  # NumPy would widen small integers
+            result = (np.sum if fn == "sum" else np.prod)(array, axis=axes, dtype=accumulator)
         else:
-            result = ufunc.reduce(wide, axis=axes, initial=initial)
+            wide = array.astype(dtype.compute.numpy, copy=False)
+            initial = REDUCTIONS[fn].identity(dtype)
+            result = TABLE[REDUCTIONS[fn].combine].numpy.reduce(wide, axis=axes, initial=initial)
     return convert(np.asarray(result), array.dtype)
 
 

@@ -402,6 +402,8 @@ WRONG = {
     "no reduction": lambda b, x, i: b.reduce("median", x, [0]),
     "do not fit a tensor of 2 axes": lambda b, x, i: b.reduce("sum", x, [2]),
     "cannot hold the number 0.5": lambda b, x, i: b("add", i, 0.5),
+    "cannot hold the number nan": lambda b, x, i: b("add", i, float("nan")),
+    "cannot hold the number 300": lambda b, x, i: b.scalar(300, int8),
     "two inputs named": lambda b, x, i: b.input("x", float32, ()),
     "integer index": lambda b, x, i: b.gather_flat(x, x),
     "index and source of one shape": lambda b, x, i: b.scatter_flat(x, i, x),

@@ -50,6 +50,12 @@ def test_float16_sums_accumulate_in_float32():
     assert scatter_array("add", np.zeros(1, np.float16), np.zeros(5000, np.int64), many)[0] == 5000
 
 
+def test_float32_sums_along_any_memory_order_are_accurate():
+    x = np.full((100_000, 4), 0.1, np.float32)  # summed naively in float32 this is off by some 1e-3 of itself
+    for array in (np.ascontiguousarray(x.T), x.T):
+        assert reduce_array("sum", array, 1).tolist() == [np.float32(100_000 * float(np.float32(0.1)))] * 4
+
+
 def test_max_and_min_propagate_nan():
     x = np.float32([[1, np.nan], [2, 3]])
     assert np.isnan(reduce_array("max", x, 1)[0]) and reduce_array("max", x, 1)[1] == 3
