@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..ir.region import Load, Region
-from ..plan.dims import Dim, Ranges, bounds, ceil_div, divides, exact_div, product
+from ..plan.dims import Dim, Ranges, bounds, ceil_div, divides, product
 from .accesses import Accesses
 from .dim_writer import DimWriter, counts_of, needs_wide_index
 from .kernel_text import KernelText, Lines
 from .points import PointWriter, Vector
+from .positions import exact_chunks, write_vector_position
 
 BLOCK = 256
 SMALL_BLOCK = 128
@@ -37,7 +38,7 @@ def elementwise_text(region: Region, ranges: Ranges | None) -> KernelText:
     lines.add(f"const UIndex chunk = UIndex(blockIdx.x) * {block}u + threadIdx.x;")
     with lines.block(f"if (chunk < UIndex({dims.c(chunks)}))"):
         if exact:
-            write_position(lines, dims, "chunk", group, width)
+            write_vector_position(lines, dims, "chunk", group, width)
             _write_vector(lines, points, region, Vector(group[-1][0], width) if width > 1 else Vector())
         else:
             _write_vector_and_rest(lines, points, region, group[0], width)
@@ -47,12 +48,6 @@ def elementwise_text(region: Region, ranges: Ranges | None) -> KernelText:
 def gathered(region: Region) -> list[Dim]:
     """Return the dims that gathers clamp by."""
     return [dim for operand in region.operands for dim in operand.shape]
-
-
-def exact_chunks(total: Dim, width: int) -> Dim:
-    """Return `total / width`, as a polynomial where it is one."""
-    exact = exact_div(total, width)
-    return total // width if exact is None else exact
 
 
 def _write_vector(lines: Lines, points: PointWriter, region: Region, vector: Vector) -> None:
@@ -70,30 +65,6 @@ def _write_vector_and_rest(
         _write_vector(lines, points, region, Vector(number, width))
     with lines.block("else"), lines.block(f"for (Index i{number} = first{number}; i{number} < {size}; ++i{number})"):
         _write_vector(lines, points, region, Vector())
-
-
-def write_position(
-    lines: Lines, dims: DimWriter, number: str, axes: Sequence[tuple[int, Dim]], width: int = 1, unsigned: bool = True
-) -> None:
-    """Write the index variables of axes from the row-major number of a point, or of a vector along the last axis."""
-    if not axes:
-        return
-    kind = "UIndex" if unsigned else "Index"
-    sizes = [extent for _, extent in axes]
-    if width > 1:
-        sizes[-1] = exact_chunks(sizes[-1], width)
-    rest = number
-    for place in range(len(axes) - 1, -1, -1):
-        axis = axes[place][0]
-        scaled = width > 1 and place == len(axes) - 1
-        name, factor = (f"first{axis}", f" * {width}") if scaled else (f"i{axis}", "")
-        if place == 0:
-            lines.add(f"const Index {name} = {rest}{factor};")
-            return
-        size = f"({kind})({dims.c(sizes[place])})" if unsigned else f"({dims.c(sizes[place])})"
-        lines.add(f"const Index {name} = {rest} % {size}{factor};")
-        lines.add(f"const {kind} above{axis} = {rest} / {size};")
-        rest = f"above{axis}"
 
 
 def _width(

@@ -6,18 +6,14 @@ sum is computed on each element before it is stored.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..ir.region import Region
-from ..ir.schedule import MATMUL_TILED, MatmulAxes, classify_matmul
-from ..plan.dims import Dim, Ranges, bounds, ceil_div, evaluate, linear_terms, product, symbols
+from ..ir.schedule import MATMUL_TILED, classify_matmul
+from ..plan.dims import Ranges, bounds, ceil_div
 from ..plan.errors import LuminalError
-from .accesses import Accesses
-from .dim_writer import DimWriter, counts_of, needs_wide_index
-from .elementwise import gathered, write_position
 from .kernel_text import KernelText, Lines
-from .points import PointWriter, needed
+from .product_sides import BATCH, VECTOR_BYTES, K, M, N, Product
 
 # Sums of more terms than this are added up in runs.
 LONG_SUM = 4096
@@ -54,14 +50,14 @@ TILES = (
 )
 
 
-def choose_tile(m: int, n: int, batch: int) -> Tile:
+def choose_tile(tiles, m: int, n: int, batch: int):
     """Return the tile that finishes first when every multiprocessor works through its tiles one by one."""
 
-    def time(tile: Tile) -> float:
-        tiles = -(-m // tile.m) * -(-n // tile.n) * batch
-        return -(-tiles // MULTIPROCESSORS) * tile.m * tile.n / tile.efficiency
+    def time(tile) -> float:
+        count = -(-m // tile.m) * -(-n // tile.n) * batch
+        return -(-count // MULTIPROCESSORS) * tile.m * tile.n / tile.efficiency
 
-    return min(TILES, key=time)
+    return min(tiles, key=time)
 
 
 def matmul_text(region: Region, ranges: Ranges | None) -> KernelText:
@@ -69,87 +65,20 @@ def matmul_text(region: Region, ranges: Ranges | None) -> KernelText:
     axes = classify_matmul(region)
     if axes is None:
         raise LuminalError(f"the region is no matrix product: {region}")
-    return _Matmul(region, axes, ranges).text()
-
-
-class _Matmul:
-    def __init__(self, region: Region, axes: MatmulAxes, ranges: Ranges | None) -> None:
-        self.region, self.axes, self.ranges = region, axes, ranges
-        rows, columns = region.row_split()
-        self.sizes = {
-            name: product(rows[axis] for axis in group)
-            for name, group in (("batch", axes.batch), ("m", axes.m), ("n", axes.n))
-        }
-        self.sizes["k"] = product(columns)
-        parts = [self._accesses(needed(region, [root]), ()) for root in (axes.a, axes.b)]
-        after = needed(region, region.stores, {axes.reduce: ""})
-        self.a, self.b, self.end = *parts, self._accesses(after, range(len(region.stores)))
-        mentioned = [dim for part in (self.a, self.b, self.end) for dim in part.dims()]
-        wide = needs_wide_index(counts_of(region), ranges)
-        self.dims = DimWriter(wide, ranges, (), [*mentioned, *rows, *columns, *gathered(region)])
-
-    def _accesses(self, nodes: Iterable[int], stores: Iterable[int]) -> Accesses:
-        axes = self.axes
-        return Accesses(self.region, [axes.batch, axes.m, axes.n, axes.k], self.ranges, nodes, stores)
-
-    def text(self) -> KernelText:
-        region, axes = self.region, self.axes
-        batch, m, n = (_typical(self.sizes[name], self.ranges) for name in ("batch", "m", "n"))
-        tile = choose_tile(m, n, batch)
-        acc = region.nodes[axes.reduce].dtype.compute.c_type
-        lines = Lines()
-        self._write_load(lines, "load_a", acc, self.a, axes.a, "m")
-        self._write_load(lines, "load_b", acc, self.b, axes.b, "n")
-        self._write_store(lines, acc)
-        flags = (self._is_fast(self.a, 1), self._is_fast(self.b, 2), self._is_long())
-        sizes = (tile.m, tile.n, tile.k, tile.per_m, tile.per_n, *(str(flag).lower() for flag in flags))
-        counts = ", ".join(self.dims.c(self.sizes[name]) for name in ("m", "n", "k"))
-        lines.add(f"tiled_matmul<{acc}, {', '.join(map(str, sizes))}>({counts}, load_a, load_b, store);")
-        grid = self.sizes["batch"] * ceil_div(self.sizes["m"], tile.m) * ceil_div(self.sizes["n"], tile.n)
-        return KernelText(
-            region, MATMUL_TILED, self.dims, ("memory", "matmul_tiled"), grid, tile.threads, lines.text()
-        )
-
-    def _write_load(self, lines: Lines, name: str, acc: str, part: Accesses, root: int, side: str) -> None:
-        """Write the function that reads one factor of the product."""
-        dims = self.dims.over(part.extents)
-        points = PointWriter(self.region, part, dims)
-        groups = part.coalesced.groups
-        with lines.block(f"auto {name} = [&](Index batch, Index {side}, Index k) -> {acc}", "};"):
-            for index, group in (("batch", groups[0]), (side, groups[1 if side == "m" else 2]), ("k", groups[3])):
-                write_position(lines, dims, f"UIndex({index})", group)
-            lines.add(f"return {points.values(lines, [root], {})[root]};")
-
-    def _write_store(self, lines: Lines, acc: str) -> None:
-        """Write the function that takes a sum and stores what the region makes of it."""
-        dims = self.dims.over(self.end.extents)
-        points = PointWriter(self.region, self.end, dims)
-        total = f"v{self.axes.reduce}"
-        with lines.block(f"auto store = [&](Index batch, Index m, Index n, {acc} {total})", "};"):
-            for index, group in zip(("batch", "m", "n"), self.end.coalesced.groups):
-                write_position(lines, dims, f"UIndex({index})", group)
-            names = points.values(lines, self.region.stores, {self.axes.reduce: total})
-            for number, at in enumerate(self.region.stores):
-                lines.add(f"{points.target(number)} = {points.narrowed(at, names[at])};")
-
-    def _is_fast(self, part: Accesses, side: int) -> bool:
-        """Say whether the largest load of a factor steps through memory more finely along k than along m or n."""
-        other, k = part.coalesced.groups[side], part.coalesced.groups[3]
-        if not part.loads or not k:
-            return False
-        if not other:
-            return True
-        largest = max(part.loads, key=lambda at: len(self.region.operands[self.region.nodes[at].slot].shape))
-        axes = [k[-1][0], other[-1][0]]
-        linear = linear_terms(part.loads[largest].offset, axes)
-        return linear is not None and linear[1][axes[0]] == 1 and linear[1][axes[1]] != 1
-
-    def _is_long(self) -> bool:
-        most = bounds(self.sizes["k"], self.ranges)[1]
-        return self.region.nodes[self.axes.reduce].dtype.is_float and (most is None or most > LONG_SUM)
-
-
-def _typical(size: Dim, ranges: Ranges | None) -> int:
-    """Return the size at the dims' usual values; 1024 for each dim that has no range."""
-    known = {name: ranges[name].opt if ranges and name in ranges else 1024 for name in symbols(size)}
-    return max(1, evaluate(size, known))
+    dtype = region.nodes[axes.reduce].dtype
+    lanes = VECTOR_BYTES // dtype.compute.size
+    product = Product(region, axes, ranges, min(lanes, 4))
+    tile = choose_tile(TILES, *(product.typical(group) for group in (M, N, BATCH)))
+    product.widen_end(min(lanes, tile.per_n, 4))
+    most = bounds(product.sizes[K], ranges)[1]
+    long_sum = dtype.is_float and (most is None or most > LONG_SUM)
+    acc = dtype.compute.c_type
+    lines = Lines()
+    product.write_load(lines, "load_a", product.a, dtype, memory=False)
+    product.write_load(lines, "load_b", product.b, dtype, memory=False)
+    product.write_end(lines, acc)
+    options = [acc, tile.m, tile.n, tile.k, tile.per_m, tile.per_n, *product.options(), str(long_sum).lower()]
+    counts = ", ".join(product.count(group) for group in (M, N, K))
+    lines.add(f"tiled_matmul<{', '.join(map(str, options))}>({counts}, load_a, load_b, store);")
+    grid = product.sizes[BATCH] * ceil_div(product.sizes[M], tile.m) * ceil_div(product.sizes[N], tile.n)
+    return KernelText(region, MATMUL_TILED, product.dims, ("memory", "matmul_tiled"), grid, tile.threads, lines.text())

@@ -76,9 +76,9 @@ class PointWriter:
         first = {vector.axis: f"first{vector.axis}"}
         in_lanes = []
         for at in needed(self.region, roots, known):
-            kind = self._kind(at, vector)
+            kind = self.kind(at, vector)
             if kind == VECTOR:
-                lines.add(f"const {self._pack(at, vector)} pack{at} = {self._load_pack(at, vector, first)};")
+                lines.add(f"const {self._pack(at, vector)} pack{at} = {self.pack_load(at, vector)};")
                 in_lanes.append(at)
             elif kind == UNIFORM and isinstance(self.region.nodes[at], Load):
                 self._declare(lines, at, names, first)
@@ -92,7 +92,7 @@ class PointWriter:
         with lines.block(f"for (int lane = 0; lane < {vector.width}; ++lane)"):
             inner = Lines(lines.depth)
             for at in in_lanes:
-                if self._kind(at, vector) == VECTOR:
+                if self.kind(at, vector) == VECTOR:
                     names[at] = f"v{at}"
                     inner.add(f"const {self.register(at)} v{at} = widen(pack{at}[lane]);")
                 else:
@@ -124,11 +124,12 @@ class PointWriter:
     def width_of(self, vector_axis: int, width: int, nodes: Iterable[int], stores: Iterable[int]) -> tuple[int, int]:
         """Return (vector accesses, lane-by-lane accesses) that vectors of this width would make."""
         vector = Vector(vector_axis, width)
-        kinds = [self._kind(at, vector) for at in nodes if isinstance(self.region.nodes[at], Load)]
+        kinds = [self.kind(at, vector) for at in nodes if isinstance(self.region.nodes[at], Load)]
         kinds += [self._store_kind(number, vector) for number in stores]
         return kinds.count(VECTOR), kinds.count(LANES)
 
-    def _kind(self, at: int, vector: Vector) -> str:
+    def kind(self, at: int, vector: Vector) -> str:
+        """Say how a vector's lanes see a node: one of `accesses.VECTOR`, `UNIFORM`, `LANES`."""
         node = self.region.nodes[at]
         if isinstance(node, Load):
             return self.accesses.along(self.accesses.loads[at], vector.axis, vector.width)
@@ -142,7 +143,9 @@ class PointWriter:
     def _pack(self, at: int, vector: Vector) -> str:
         return f"Pack<{self.region.nodes[at].dtype.c_type}, {vector.width}>"
 
-    def _load_pack(self, at: int, vector: Vector, names: Mapping[int, str]) -> str:
+    def pack_load(self, at: int, vector: Vector) -> str:
+        """Return the Pack that a load of kind VECTOR reads."""
+        names = {vector.axis: f"first{vector.axis}"}
         node, access = self.region.nodes[at], self.accesses.loads[at]
         load = f"load_pack<{vector.width}>(in{node.slot} + {_operand(self.dims.c(access.offset, names))})"
         condition = self.dims.condition(access.valid, names)
@@ -150,6 +153,16 @@ class PointWriter:
             return load
         fill = f"filled_pack<{node.dtype.c_type}, {vector.width}>({_fill(node)})"
         return f"{condition} ? {load} : {fill}"
+
+    def element_load(self, at: int) -> str:
+        """Return what a load reads at the point in scope, in the type that memory holds."""
+        node, access = self.region.nodes[at], self.accesses.loads[at]
+        value = f"in{node.slot}[{self.dims.c(access.offset)}]"
+        condition = self.dims.condition(access.valid)
+        if condition == "true":
+            return value
+        fill = _fill(node) if node.dtype.compute is node.dtype else f"convert<{node.dtype.c_type}>({_fill(node)})"
+        return f"{condition} ? {value} : {fill}"
 
     def _declare(self, lines: Lines, at: int, names: dict[int, str], indices: Mapping[int, str] = {}) -> None:
         """Write the node's value as a variable, unless it is as good as a name already."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from ..ir.region import Region
-from ..ir.schedule import ELEMENTWISE, MATMUL_TILED, ROW_BLOCK, ROW_THREAD, ROW_WARP
+from ..ir.schedule import ELEMENTWISE, MATMUL_MMA, MATMUL_TILED, ROW_BLOCK, ROW_THREAD, ROW_WARP
 from ..plan.dims import Ranges
 from ..plan.errors import LuminalError
 from ..plan.records import KernelRecord
 from .elementwise import elementwise_text
 from .matmul import matmul_text
+from .matmul_mma import matmul_mma_text
 from .row_program import row_program_text
 
 
@@ -28,6 +29,8 @@ def lower_region(
         text = row_program_text(region, schedule, ranges)
     elif schedule == MATMUL_TILED:
         text = matmul_text(region, ranges)
+    elif schedule == MATMUL_MMA:
+        text = matmul_mma_text(region, ranges)
     else:
         raise LuminalError(f"the schedule {schedule!r} cannot run a region with {len(region.reductions)} reductions")
     return text.finish(name_hint)

@@ -16,9 +16,10 @@ from ..ir.schedule import ROW_BLOCK, ROW_THREAD, ROW_WARP, levels
 from ..plan.dims import Dim, Ranges, bounds, ceil_div, divides, product
 from .accesses import Accesses
 from .dim_writer import DimWriter, counts_of, needs_wide_index
-from .elementwise import VECTOR_BYTES, exact_chunks, gathered, write_position
+from .elementwise import VECTOR_BYTES, gathered
 from .kernel_text import KernelText, Lines
 from .points import PointWriter, Vector
+from .positions import exact_chunks, write_position, write_vector_position
 
 COMBINE = {"sum": "Add", "prod": "Multiply", "max": "Maximum", "min": "Minimum"}
 GROUP = {ROW_THREAD: "ThreadRow", ROW_WARP: "WarpRow", ROW_BLOCK: "BlockRow"}
@@ -286,18 +287,18 @@ class _RowProgram:
         if not self.kept:
             head = f"for (Index column = Group::rank(); column < {vectors}; column += Group::size)"
             with lines.block(head):
-                write_position(lines, self.dims, "UIndex(column)", self.column_axes, width)
+                write_vector_position(lines, self.dims, "UIndex(column)", self.column_axes, width)
                 self._write_columns(lines, entry, vector)
             return
         lines.add("#pragma unroll")
         with lines.block(f"for (int item = 0; item < {shape.items}; ++item)"):
             lines.add("const Index column = item * Group::size + Group::rank();")
             if shape.exact:
-                write_position(lines, self.dims, "UIndex(column)", self.column_axes, width)
+                write_vector_position(lines, self.dims, "UIndex(column)", self.column_axes, width)
                 self._write_columns(lines, entry, vector)
             else:
                 with lines.block(f"if (column < {vectors})"):
-                    write_position(lines, self.dims, "UIndex(column)", self.column_axes, width)
+                    write_vector_position(lines, self.dims, "UIndex(column)", self.column_axes, width)
                     self._write_columns(lines, entry, vector)
 
     def _write_columns(self, lines: Lines, entry: Pass, vector: Vector) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..plan.dims import Ranges, bounds, index_axes, product
+from ..plan.dtypes import DType, bfloat16, float16, float32
 from .region import Elementwise, Iota, Load, Reduce, Region
 
 ELEMENTWISE = "elementwise"
@@ -12,6 +13,8 @@ ROW_THREAD = "row_thread"
 ROW_WARP = "row_warp"
 ROW_BLOCK = "row_block"
 MATMUL_TILED = "matmul_tiled"
+MATMUL_MMA = "matmul_mma"  # on tensor cores
+MATMULS = (MATMUL_TILED, MATMUL_MMA)
 
 # A warp or a block for a row is hopeless when the row is shorter than this.
 LEAST_WARP_COLUMNS = 5
@@ -55,6 +58,8 @@ def schedules(region: Region, ranges: Ranges | None = None) -> tuple[str, ...]:
     axes = classify_matmul(region)
     if axes is not None and axes.m and axes.n:
         found.append(MATMUL_TILED)
+        if tensor_core_dtype(region, axes) is not None:
+            found.append(MATMUL_MMA)
     return tuple(found)
 
 
@@ -99,6 +104,20 @@ def classify_matmul(region: Region) -> MatmulAxes | None:
         a, b, only_a, only_b = b, a, only_b, only_a
     batch = tuple(axis for axis in row_axes if axis not in only_a and axis not in only_b)
     return MatmulAxes(batch, tuple(only_a), tuple(only_b), k, a, b, product_at, reduce)
+
+
+def tensor_core_dtype(region: Region, axes: MatmulAxes) -> DType | None:
+    """Return float16 or bfloat16 if both factors are exactly of that type and sums are float32 wide; else None."""
+    a, b = (region.nodes[without_widening(region, at)].dtype for at in (axes.a, axes.b))
+    wide = region.nodes[axes.reduce].dtype.compute is float32
+    return a if wide and a is b and a in (float16, bfloat16) else None
+
+
+def without_widening(region: Region, at: int) -> int:
+    """Step over a cast of a 16-bit float to float32: tensor cores widen their factors by themselves."""
+    node = region.nodes[at]
+    widens = isinstance(node, Elementwise) and node.fn == "cast" and node.dtype is float32
+    return node.args[0] if widens and region.nodes[node.args[0]].dtype in (float16, bfloat16) else at
 
 
 def _through_casts(region: Region, at: int) -> int:

@@ -4,36 +4,53 @@
 // PerM x PerN elements of it. Slices of TileK terms are fetched into registers while the slice before is multiplied out
 // of shared memory, which holds two, so one barrier a slice is enough.
 //
-// load_a(batch, m, k) and load_b(batch, n, k) read an operand, in a register type that fits Acc; store(batch, m, n, sum)
-// finishes an element. FastK says that neighbouring threads should fetch along k rather than along m or n.
+// load_a(batch, m, k) and load_b(batch, n, k) read a Pack of neighbours, along k if FastK, else along m or n; all of a Pack is
+// inside the operand if its first element is. store(batch, m, n, sums) finishes WidthEnd neighbours along n.
 
-template <class Acc, int Tile, int TileK, int Threads, bool FastK>
+template <class Acc, int Tile, int TileK, int Threads, bool FastK, int Width>
 struct TileSide {
   static constexpr int lanes = 16 / sizeof(Acc);  // elements of a 16-byte access
   static constexpr int pitch = Tile + lanes;
-  static constexpr int fetches = (Tile * TileK + Threads - 1) / Threads;
-  Acc fetched[fetches];
+  static constexpr int line = FastK ? TileK : Tile;
+  static constexpr int packs = Tile * TileK / Width;
+  static constexpr int fetches = (packs + Threads - 1) / Threads;
+  Pack<Acc, Width> fetched[fetches];
+
+  static LUMINAL_DEVICE bool exists(int pack) { return packs % Threads == 0 || pack < packs; }
 
   // Fetches this thread's part of the slice that begins at k0, zeros where it ends.
   template <class Load>
   LUMINAL_DEVICE void fetch(Load load, Index batch, Index first, Index count, Index k0, Index k_count) {
 #pragma unroll
     for (int i = 0; i < fetches; ++i) {
-      const int element = i * Threads + threadIdx.x;
-      const Index at = first + (FastK ? element / TileK : element % Tile);
-      const Index k = k0 + (FastK ? element % TileK : element / Tile);
-      const bool inside = at < count && k < k_count && (Tile * TileK % Threads == 0 || element < Tile * TileK);
-      fetched[i] = inside ? static_cast<Acc>(load(batch, at, k)) : Acc(0);
+      const int pack = i * Threads + threadIdx.x;
+      const int along = pack % (line / Width) * Width;
+      const int across = pack / (line / Width);
+      const Index at = first + (FastK ? across : along);
+      const Index k = k0 + (FastK ? along : across);
+      if (at < count && k < k_count && exists(pack)) {
+        fetched[i] = load(batch, at, k);
+      } else {
+#pragma unroll
+        for (int w = 0; w < Width; ++w) fetched[i][w] = Acc(0);
+      }
     }
   }
 
   LUMINAL_DEVICE void put(Acc* slice) const {
 #pragma unroll
     for (int i = 0; i < fetches; ++i) {
-      const int element = i * Threads + threadIdx.x;
-      const int at = FastK ? element / TileK : element % Tile;
-      const int k = FastK ? element % TileK : element / Tile;
-      if (Tile * TileK % Threads == 0 || element < Tile * TileK) slice[k * pitch + at] = fetched[i];
+      const int pack = i * Threads + threadIdx.x;
+      const int along = pack % (line / Width) * Width;
+      const int across = pack / (line / Width);
+      if (exists(pack)) {
+        if constexpr (FastK) {
+#pragma unroll
+          for (int w = 0; w < Width; ++w) slice[(along + w) * pitch + across] = fetched[i][w];
+        } else {
+          store_pack<Width>(slice + across * pitch + along, fetched[i]);
+        }
+      }
     }
   }
 };
@@ -60,14 +77,14 @@ LUMINAL_DEVICE void read_fragment(Acc (&fragment)[Per], const Acc* line, int thr
 }
 
 // LongK adds up runs of 512 terms separately, which keeps long float sums accurate.
-template <class Acc, int TileM, int TileN, int TileK, int PerM, int PerN, bool FastKA, bool FastKB, bool LongK, class LoadA,
-          class LoadB, class Store>
+template <class Acc, int TileM, int TileN, int TileK, int PerM, int PerN, bool FastKA, int WidthA, bool FastKB, int WidthB,
+          int WidthEnd, bool LongK, class LoadA, class LoadB, class Store>
 LUMINAL_DEVICE void tiled_matmul(Index m_count, Index n_count, Index k_count, LoadA load_a, LoadB load_b, Store store) {
   constexpr int across = TileN / PerN;
   constexpr int down = TileM / PerM;
   constexpr int threads = across * down;
-  using SideA = TileSide<Acc, TileM, TileK, threads, FastKA>;
-  using SideB = TileSide<Acc, TileN, TileK, threads, FastKB>;
+  using SideA = TileSide<Acc, TileM, TileK, threads, FastKA, WidthA>;
+  using SideB = TileSide<Acc, TileN, TileK, threads, FastKB, WidthB>;
   __shared__ __align__(16) Acc a_slices[2][TileK * SideA::pitch];
   __shared__ __align__(16) Acc b_slices[2][TileK * SideB::pitch];
 
@@ -134,10 +151,13 @@ LUMINAL_DEVICE void tiled_matmul(Index m_count, Index n_count, Index k_count, Lo
   for (int i = 0; i < PerM; ++i) {
     const Index m = m0 + tile_place<SideA::lanes, PerM, down>(thread_m, i);
 #pragma unroll
-    for (int j = 0; j < PerN; ++j) {
+    for (int j = 0; j < PerN; j += WidthEnd) {
       const Index n = n0 + tile_place<SideB::lanes, PerN, across>(thread_n, j);
-      if constexpr (LongK) sums[i][j] += totals[i][j];
-      if (m < m_count && n < n_count) store(batch, m, n, sums[i][j]);
+      if constexpr (LongK) {
+#pragma unroll
+        for (int w = 0; w < WidthEnd; ++w) sums[i][j + w] += totals[i][j + w];
+      }
+      if (m < m_count && n < n_count) store(batch, m, n, &sums[i][j]);
     }
   }
 }

@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from luminal_onnx.codegen import matmul_mma
 from luminal_onnx.codegen.matmul import TILES, choose_tile
-from luminal_onnx.ir.schedule import classify_matmul, schedules
+from luminal_onnx.ir.schedule import MATMULS, classify_matmul, schedules
 from luminal_onnx.plan.dims import Range, symbol
 from luminal_onnx.plan.dtypes import bfloat16, float16, float32, float64, int32, int64
+from luminal_onnx.plan.view import compose, select, windows
 from region_values import HostRun, random_operands, region_values
 from regions import I, RegionBuilder, attention_scores, attention_values, conv2d, matmul, reduction, softmax
 from tolerances import REDUCTION, assert_close
 
 
 def check(region, ranges=None, envs=({},), checked=False, vacuous_ok=False, positive=False):
-    assert "matmul_tiled" in schedules(region, ranges)
-    kernel = HostRun(region, "matmul_tiled", ranges, check=checked)
+    """Run the region under every matrix schedule that it has; return the plain tiled kernel."""
+    found = [schedule for schedule in schedules(region, ranges) if schedule in MATMULS]
+    assert "matmul_tiled" in found
+    kernels = [HostRun(region, schedule, ranges, check=checked) for schedule in found]
     for env in envs:
         operands = random_operands(region, env)
         if positive:  # so that long sums do not cancel
             operands = [np.abs(operand) for operand in operands]
-        for got, want in zip(kernel.run(operands, env), region_values(region, operands, env), strict=True):
-            assert_close(got, want, REDUCTION, vacuous_ok=vacuous_ok)
-    return kernel
+        wanted = region_values(region, operands, env)
+        for kernel in kernels:
+            for got, want in zip(kernel.run(operands, env), wanted, strict=True):
+                assert_close(got, want, REDUCTION, vacuous_ok=vacuous_ok)
+    return kernels[0]
 
 
 @pytest.mark.parametrize("dtype", [float32, float16, bfloat16, float64, int32, int64], ids=str)
@@ -42,13 +48,58 @@ def test_every_tile_at_ragged_sizes_under_the_checker(tile, monkeypatch):
     np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.parametrize("tile", matmul_mma.TILES, ids=lambda tile: f"{tile.m}x{tile.n}")
+@pytest.mark.parametrize("transposed", [False, True])
+def test_every_tensor_core_tile_at_ragged_sizes_under_the_checker(tile, transposed, monkeypatch):
+    monkeypatch.setattr("luminal_onnx.codegen.matmul_mma.choose_tile", lambda *_: tile)
+    sizes = (tile.m + 3, tile.n - 5, 2 * tile.k + 1) if not transposed else (tile.m + 8, tile.n + 2, tile.k + 8)
+    region = matmul(*sizes, float16, transpose_a=transposed, transpose_b=transposed)
+    kernel = HostRun(region, "matmul_mma", check=True)
+    assert f"mma_matmul<half, {tile.m}, {tile.n}," in kernel.text
+    operands = random_operands(region, {})
+    (one,), (other,) = kernel.run(operands), kernel.run(operands, reverse=True)
+    np.testing.assert_array_equal(one, other)
+    assert_close(one, region_values(region, operands, {})[0], REDUCTION)
+
+
+def test_tensor_cores_take_exact_factors_only():
+    assert "matmul_mma" in schedules(matmul(64, 64, 64, float16))
+    assert "matmul_mma" not in schedules(matmul(64, 64, 64, float32))
+    b = RegionBuilder()
+    space = (20, 24, 40)
+    a = b.cast(b.selected(bfloat16, (20, 40), space, [I(0), I(2)]), float32)
+    w = b.cast(b.selected(bfloat16, (24, 40), space, [I(1), I(2)]), float32)
+    widened = b.region(b.reduce("sum", b.op("mul", a, w), 1))
+    assert "matmul_mma" in schedules(widened)
+    check(widened, checked=True)
+    b = RegionBuilder()
+    a = b.selected(float16, (20, 40), space, [I(0), I(2)])
+    w = b.selected(bfloat16, (24, 40), space, [I(1), I(2)])
+    mixed = b.region(b.reduce("sum", b.op("mul", b.cast(a, float32), b.cast(w, float32)), 1))
+    assert "matmul_mma" not in schedules(mixed)
+    check(mixed)
+
+
+def test_channels_last_convolutions_fetch_whole_vectors():
+    """x is [n, y, x, channel] and w [feature, y, x, channel]: terms are numbered so that channels are neighbours."""
+    b = RegionBuilder()
+    window = windows((2, 9, 8, 16), (1, 2), (3, 3), (1, 1), (1, 1), (1, 1), (9, 8), 0.0)
+    space = (2, 9, 8, 24, 16, 3, 3)  # n, y, x, feature; channel, kernel y, kernel x
+    patches = compose(select(window.out_shape, space, [I(0), I(1), I(2), I(4), I(5), I(6)]), window)
+    x = b.load(float16, patches)
+    w = b.selected(float16, (24, 3, 3, 16), space, [I(3), I(5), I(6), I(4)])
+    region = b.region(b.reduce("sum", b.op("mul", x, w), 3))
+    check(region, checked=True)
+    assert ", true, 8, true, 8, 8>(" in HostRun(region, "matmul_mma").text
+
+
 @pytest.mark.parametrize("transpose_a", [False, True])
 @pytest.mark.parametrize("transpose_b", [False, True])
 def test_every_layout_with_batches(transpose_a, transpose_b):
     check(matmul(20, 18, 33, batch=(2, 3), transpose_a=transpose_a, transpose_b=transpose_b))
 
 
-@pytest.mark.parametrize("dtype", [float32, float16], ids=str)
+@pytest.mark.parametrize("dtype", [float32, float16, bfloat16], ids=str)
 def test_bias_and_relu_follow_the_sum(dtype):
     check(matmul(35, 50, 40, dtype, bias_relu=True), checked=True)
 
@@ -73,8 +124,10 @@ def test_convolutions(options):
     check(conv2d(2, 4, (9, 8), 6, (3, 3), **options), checked=True)
 
 
-def test_an_asymmetric_convolution_in_half():
-    check(conv2d(1, 3, (14, 11), 9, (5, 2), float16, stride=3, pad=2))
+@pytest.mark.parametrize("dtype", [float16, bfloat16], ids=str)
+def test_asymmetric_convolutions_of_narrow_floats(dtype):
+    check(conv2d(1, 3, (14, 11), 9, (5, 2), dtype, stride=3, pad=2), checked=True)
+    check(conv2d(2, 8, (10, 16), 24, (3, 3), dtype, pad=1, residual=True), checked=True)
 
 
 @pytest.mark.parametrize("kv_heads", [4, 2, 1])
@@ -85,8 +138,9 @@ def test_attention_scores_with_shared_heads(kv_heads):
     check(region)
 
 
-def test_attention_values_are_stored_with_heads_last():
-    check(attention_values(2, 3, 17, 10))
+@pytest.mark.parametrize("dtype", [float32, float16], ids=str)
+def test_attention_values_are_stored_with_heads_last(dtype):
+    check(attention_values(2, 3, 17, 16, dtype))
 
 
 def test_prologues_on_both_sides():
@@ -118,8 +172,8 @@ def test_several_stores_of_one_product():
 
 def test_long_sums_are_added_up_in_runs():
     kernel = check(matmul(8, 8, 20_000), positive=True)
-    assert ", true>(" in kernel.text
-    assert ", true>(" not in HostRun(matmul(8, 8, 100, transpose_a=True), "matmul_tiled").text
+    assert ", 2, true>(" in kernel.text or ", 4, true>(" in kernel.text
+    assert ", false>(" in HostRun(matmul(8, 8, 100), "matmul_tiled").text
 
 
 def test_one_text_serves_every_binding_of_the_dims():
@@ -153,5 +207,5 @@ def test_a_matrix_times_a_vector_is_left_to_row_programs():
 
 
 def test_small_products_get_small_tiles():
-    assert choose_tile(4096, 4096, 1).m == 128
-    assert choose_tile(16, 768, 1).m <= 32
+    assert choose_tile(TILES, 4096, 4096, 1).m == 128
+    assert choose_tile(TILES, 16, 768, 1).m <= 32

@@ -1,0 +1,65 @@
+"""The tensor-core schedule for matrix products of float16 or bfloat16 factors, with float32 sums."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ..ir.region import Region
+from ..ir.schedule import MATMUL_MMA, classify_matmul, tensor_core_dtype, without_widening
+from ..plan.dims import Ranges, ceil_div
+from ..plan.errors import LuminalError
+from .kernel_text import KernelText, Lines
+from .matmul import choose_tile
+from .product_sides import BATCH, K, M, N, Product
+
+LANES = 8
+
+
+@dataclass(frozen=True)
+class MmaTile:
+    """Extents of a block's tile and how many warps share it along m and n; `efficiency` is relative to the largest."""
+
+    m: int
+    n: int
+    k: int
+    warps_m: int
+    warps_n: int
+    efficiency: float
+
+    @property
+    def threads(self) -> int:
+        return 32 * self.warps_m * self.warps_n
+
+
+TILES = (
+    MmaTile(128, 128, 32, 2, 4, 1.0),
+    MmaTile(128, 64, 32, 4, 2, 0.8),
+    MmaTile(64, 128, 32, 2, 4, 0.8),
+    MmaTile(64, 64, 32, 2, 2, 0.65),
+    MmaTile(32, 64, 32, 1, 4, 0.45),
+    MmaTile(64, 32, 32, 4, 1, 0.45),
+    MmaTile(32, 32, 32, 2, 2, 0.3),
+    MmaTile(16, 64, 32, 1, 4, 0.3),
+    MmaTile(64, 16, 32, 4, 1, 0.3),
+)
+
+
+def matmul_mma_text(region: Region, ranges: Ranges | None) -> KernelText:
+    """Return the tensor-core kernel of a region that `classify_matmul` reads as a product of 16-bit factors."""
+    axes = classify_matmul(region)
+    dtype = None if axes is None else tensor_core_dtype(region, axes)
+    if dtype is None:
+        raise LuminalError(f"the region is no product for tensor cores: {region}")
+    axes = replace(axes, a=without_widening(region, axes.a), b=without_widening(region, axes.b))
+    product = Product(region, axes, ranges, LANES)
+    tile = choose_tile(TILES, *(product.typical(group) for group in (M, N, BATCH)))
+    product.widen_end(LANES)
+    lines = Lines()
+    product.write_load(lines, "load_a", product.a, dtype, memory=True)
+    product.write_load(lines, "load_b", product.b, dtype, memory=True)
+    product.write_end(lines, "float")
+    options = [dtype.c_type, tile.m, tile.n, tile.k, tile.warps_m, tile.warps_n, *product.options()]
+    counts = ", ".join(product.count(group) for group in (M, N, K))
+    lines.add(f"mma_matmul<{', '.join(map(str, options))}>({counts}, load_a, load_b, store);")
+    grid = product.sizes[BATCH] * ceil_div(product.sizes[M], tile.m) * ceil_div(product.sizes[N], tile.n)
+    return KernelText(region, MATMUL_MMA, product.dims, ("memory", "matmul_mma"), grid, tile.threads, lines.text())
