@@ -15,7 +15,17 @@ from ..plan.lt import LtMatmul
 from ..plan.view import View
 from .region import Constant, Elementwise, Gather, Iota, Load, Reduce, Region
 from .scalars import TABLE
-from .schedule import ELEMENTWISE, MATMUL_TILED, ROW_BLOCK, ROW_THREAD, ROW_WARP, axes_used, classify_matmul
+from .schedule import (
+    ELEMENTWISE,
+    MATMUL_MMA,
+    MATMUL_TILED,
+    MATMULS,
+    ROW_BLOCK,
+    ROW_THREAD,
+    ROW_WARP,
+    axes_used,
+    classify_matmul,
+)
 from .target import Target
 
 SECTOR = 32  # bytes that memory moves at least
@@ -23,7 +33,7 @@ TILE = 64
 FILL = 1024  # threads a multiprocessor wants
 LANES = {ELEMENTWISE: 1, ROW_THREAD: 1, ROW_WARP: 32, ROW_BLOCK: 256}
 STEP = 2.5e-9  # seconds that one thread takes from one element of a row to the next
-TILED_EFFICIENCY = 0.40
+MATMUL_EFFICIENCY = {MATMUL_TILED: 0.40, MATMUL_MMA: 0.30}
 LIBRARY_EFFICIENCY = 0.85
 OVERLAP = 0.1
 
@@ -83,17 +93,17 @@ class _RegionCost:
         self.rows, self.columns = region.row_split()
         self.row_count, self.column_count = model.volume(self.rows), model.volume(self.columns)
         self.used = axes_used(region)
-        self.matmul = classify_matmul(region) if schedule == MATMUL_TILED else None
+        self.matmul = classify_matmul(region) if schedule in MATMULS else None
 
     def seconds(self) -> float:
         target = self.model.target
         memory, cache = self.traffic()
         work = self.work()
-        if self.schedule == MATMUL_TILED:
+        if self.schedule in MATMULS:
             sizes = [self.extent(axes) for axes in (self.matmul.batch, self.matmul.m, self.matmul.n)]
             tiles = sizes[0] * math.ceil(sizes[1] / TILE) * math.ceil(sizes[2] / TILE)
             filled = min(1.0, tiles / target.multiprocessors)
-            work /= TILED_EFFICIENCY
+            work /= MATMUL_EFFICIENCY[self.schedule]
             serial = 0.0
         else:
             lanes = LANES[self.schedule]
@@ -144,7 +154,7 @@ class _RegionCost:
     def spread(self, load: Load) -> float:
         """Return how many times more bytes than needed neighbouring threads touch."""
         full = load.space
-        if self.schedule == MATMUL_TILED or not full:
+        if self.schedule in MATMULS or not full:
             return 1.0
         lane = len(self.rows) - 1 if self.schedule in (ELEMENTWISE, ROW_THREAD) else len(full) - 1
         if lane < 0 or lane >= len(full):
@@ -160,6 +170,8 @@ class _RegionCost:
         for at, node in enumerate(self.region.nodes):
             # One fused multiply-add counts as two operations of the peak rate, one unit of scalar cost as one of those.
             rate = self.model.target.scalar_flops(node.dtype) / 2
+            if self.schedule == MATMUL_MMA and at == self.matmul.product:
+                rate = self.model.target.half_flops / 2
             if isinstance(node, Elementwise):
                 total += self.points(at) * TABLE[node.fn].cost / rate
             elif isinstance(node, Reduce):
