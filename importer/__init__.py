@@ -75,7 +75,7 @@ def _load(source: Source, dims: Mapping[str, DimSpec], shapes: Mapping[str, Sequ
     values = {info.name: b.input(info.name, input_dtype(info), input_dims.shapes[info.name]) for info in inputs}
     results = converter.graph(graph, values, converter.opsets, "", {})
     _name_outputs(b, graph, results, summary)
-    summary.warnings.extend(b.warnings)
+    summary.warnings.extend([*b.narrowed.values(), *b.warnings])
     result = _folded(b.graph)
     summary.dims = {safe: original for safe, original in input_dims.original.items() if safe in input_dims.ranges}
     summary.inputs = [f"{name}: {value.type}" for name, value in zip(result.input_names, result.inputs, strict=True)]

@@ -42,12 +42,17 @@ class NodeBuilder(Builder):
         self.node = NodeContext("", "", "", 0, ())
         self.narrow: dict[Value, tuple[int, int]] = {}
         self.open_dims: set[str] = set()
+        self.narrowed: dict[tuple[str, str], str] = {}
         self.warnings: list[str] = []
-        self.import_subgraph: Callable[[onnx.GraphProto], tuple[Value, ...]] | None = None
+        self.import_subgraph: Callable[[onnx.GraphProto, Sequence[Value]], tuple[Value, ...]] | None = None
 
     def fail(self, reason: str) -> NoReturn:
         """Raise UnsupportedModel about this node."""
         raise UnsupportedModel(f"{self.node}: {reason}")
+
+    def warn(self, text: str) -> None:
+        """Add a warning to what the summary says."""
+        self.warnings.append(text)
 
     def invalid(self, reason: str) -> NoReturn:
         """Raise InvalidModel about this node."""
@@ -121,9 +126,30 @@ class NodeBuilder(Builder):
         if type(offset) is int and known.min <= limit - offset < known.max:
             most = limit - offset
             self.ranges[name] = Range(known.min, min(known.opt, most), most)
-            self.warnings.append(
+            self.narrowed[name, "max"] = (
                 f"dim {name!r} is limited to {most}: {self.node} takes that many elements of a table of {limit}"
             )
+
+    def at_least(self, dim: Dim, low: int) -> None:
+        """Take it that `dim` is at least `low`, if that only narrows a symbol whose range the caller left open.
+
+        So an image that a convolution shrinks by 9 is at least 9 wide.
+        """
+        names = symbols(dim)
+        if len(names) != 1 or not names <= self.open_dims or self.is_nonnegative(dim - low):
+            return
+        (name,) = names
+        known = self.ranges[name]
+        small, large = known.min, known.max + 1  # the least size that is enough lies above one, up to the other
+        while large - small > 1:
+            middle = (small + large) // 2
+            if prove_nonnegative(dim - low, {name: Range(middle, middle, known.max)}):
+                large = middle
+            else:
+                small = middle
+        if large <= known.max:
+            self.ranges[name] = Range(large, max(known.opt, large), known.max)
+            self.narrowed[name, "min"] = f"dim {name!r} is at least {large}: less is too small for {self.node}"
 
     def larger(self, a: Dim, b: Dim) -> Dim:
         """Return the larger of two dims, simplified."""
@@ -175,7 +201,7 @@ class NodeBuilder(Builder):
         if elements is None:
             return value
         if elements.dtype != object:
-            return self.constant(np.ascontiguousarray(elements, value.dtype.numpy))
+            return self.constant(np.array(elements, value.dtype.numpy))
         if elements.size != 1:
             return value
         scalar = self.dim_value(elements.reshape(-1)[0])

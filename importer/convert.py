@@ -130,10 +130,25 @@ class Converter:
         context = NodeContext(name, domain, node.op_type, opset_of(domain, opsets, name), tuple(node.output))
         b = self.builder
         b.node, b.origin = context, (name,)
-        b.import_subgraph = lambda graph: tuple(self.graph(graph, scope, opsets, f"{name}/", bound))
+        b.import_subgraph = lambda graph, given: self._subgraph(graph, given, scope, opsets, f"{name}/", bound)
         results = call_operator(b, inputs, given)
         b.node, b.origin = context, (name,)
         return [value if value is None else b.settled(value) for value in results]
+
+    def _subgraph(
+        self,
+        graph: onnx.GraphProto,
+        given: Sequence[Value],
+        scope: Mapping[str, Value],
+        opsets: Mapping[str, int],
+        prefix: str,
+        bound: Mapping[str, Any],
+    ) -> tuple[Value, ...]:
+        """Import a subgraph of the node at hand with these inputs; it sees the tensors around it too."""
+        if len(given) != len(graph.input):
+            self.builder.invalid(f"its subgraph {graph.name!r} has {len(graph.input)} inputs, not {len(given)}")
+        own = {info.name: value for info, value in zip(graph.input, given, strict=True)}
+        return tuple(self.graph(graph, ChainMap(own, scope), opsets, prefix, bound))
 
     def _call(
         self, function: onnx.FunctionProto, name: str, inputs: Sequence[Value | None], given: Mapping[str, Any]

@@ -59,6 +59,11 @@ def windows(
         else:
             first, last = (0, 0) if auto_pad == "VALID" else (pads[k], pads[k + rank])
             count = _count(b, size, first, last, reach, strides[k], ceil_mode)
+            if type(count) is int and count < 0:
+                b.invalid(
+                    f"a window that reaches over {reach} does not fit an axis of {size} padded by {first} and {last}"
+                )
+            b.at_least(count, 1)
         before.append(first)
         after.append(last)
         out.append(count)
@@ -68,7 +73,7 @@ def windows(
 def _count(b: NodeBuilder, size: Dim, first: Dim, last: Dim, reach: int, stride: int, ceil_mode: int) -> Dim:
     room = size + first + last - reach
     if not ceil_mode:
-        return b.larger(b.simplify(room // stride) + 1, 0)
+        return b.simplify(room // stride) + 1
     count = b.ceil_div(room, stride) + 1
     # the last window must begin before the end of the operand: at most (size + first - 1) // stride + 1 of them do
     return b.smaller(count, b.simplify((size + first - 1) // stride) + 1)

@@ -1,4 +1,4 @@
-"""Dims and their names, shapes that models compute, branches, local functions, and what the summary says."""
+"""Dims and their names, shapes that models compute, local functions, and what the summary says."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from luminal_onnx.plan.errors import InvalidModel, UnsupportedModel
 from onnx import TensorProto, helper, numpy_helper, parser
 from tolerances import ELEMENTWISE, assert_close
 
-FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
+FLOAT = TensorProto.FLOAT
 
 
 def value(name: str, shape=None, dtype: int = FLOAT) -> onnx.ValueInfoProto:
@@ -121,24 +121,6 @@ def test_shapes_that_the_model_computes_are_known_at_import() -> None:
     assert (y, z, n) == ((batch, length, 12), (batch, length), ())
     assert t == ((length + 3) // 4,)
     agrees_with_onnxruntime(subject, *({"x": array(b, s, 12)} for b, s in ((1, 1), (2, 4), (3, 5), (2, 8))))
-
-
-def test_a_branch_with_a_known_condition_replaces_the_if() -> None:
-    then = helper.make_graph([helper.make_node("Relu", ["x"], ["t"])], "then", [], [value("t")])
-    unsupported = [helper.make_node("NonZero", ["x"], ["i"]), helper.make_node("Cast", ["i"], ["e"], to=FLOAT)]
-    bad = helper.make_graph(unsupported, "else", [], [value("e")])
-    nodes = [
-        helper.make_node("Shape", ["x"], ["s"]),
-        helper.make_node("Gather", ["s", "one"], ["d"]),
-        helper.make_node("Equal", ["d", "three"], ["c"]),
-        helper.make_node("If", ["c"], ["y"], name="choice", then_branch=then, else_branch=bad),
-    ]
-    stored = [("one", np.array(1)), ("three", np.array(3))]
-    agrees_with_onnxruntime(model(nodes, [value("x", ["N", 3])], [value("y")], stored), {"x": array(2, 3)})
-    with pytest.raises(UnsupportedModel, match="NonZero"):
-        load(model(nodes, [value("x", ["N", 4])], [value("y")], stored))
-    with pytest.raises(UnsupportedModel, match="'choice'.*condition depends on data"):
-        load(model(nodes[3:], [value("x", [2, 3]), value("c", [], BOOL)], [value("y")]))
 
 
 def test_local_functions_are_inlined_with_their_attributes_and_optional_inputs() -> None:
