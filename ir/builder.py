@@ -186,7 +186,7 @@ class Builder(BuilderCore):
         return self.gather_flat(data, self.element_numbers(data.shape, index, axis))
 
     def element_numbers(self, shape: Sequence[Dim], index: Value, axis: int) -> Value:
-        """Return row-major numbers, in a tensor of `shape`, of the elements at index's own place but `index` on axis."""
+        """Return row-major numbers, in a tensor of `shape`, of the elements at index's place, but `index` on axis."""
         axis = self._axis(axis, len(shape))
         if index.type.rank != len(shape):
             raise LuminalError(f"an index along axis {axis} needs {len(shape)} axes, not {index.type}")
@@ -206,7 +206,12 @@ class Builder(BuilderCore):
     # Products
 
     def contract(
-        self, a: Value, a_labels: Sequence[Hashable], b: Value, b_labels: Sequence[Hashable], out_labels: Sequence[Hashable]
+        self,
+        a: Value,
+        a_labels: Sequence[Hashable],
+        b: Value,
+        b_labels: Sequence[Hashable],
+        out_labels: Sequence[Hashable],
     ) -> Value:
         """Return the sum of products over all labels that are not in `out_labels`, as einsum of two operands does.
 

@@ -166,8 +166,8 @@ class BuilderCore:
                 elif not (_is_one(extent) or self._equal(extent, result[axis])):
                     listed = ", ".join(f"[{', '.join(map(str, shape))}]" for shape in shapes)
                     raise LuminalError(
-                        f"shapes {listed} do not broadcast: the extents {result[axis]} and {extent} are not known to be "
-                        "equal, and neither is 1; name symbolic dims that are always equal alike"
+                        f"shapes {listed} do not broadcast: the extents {result[axis]} and {extent} are not known "
+                        "to be equal, and neither is 1; name symbolic dims that are always equal alike"
                     )
         return tuple(result)
 

@@ -45,7 +45,7 @@ def sum_of_products(a: np.ndarray, b: np.ndarray, space: Sequence[int], count: i
 def _multiply(
     left: np.ndarray, right: np.ndarray, out: np.ndarray, batch: int, rows: int, columns: int, depth: int
 ) -> None:
-    """Write into out [*batch, *rows, *columns] the products of left [*batch, *rows, *depth], right [*batch, *columns, *depth]."""
+    """Write the products of left [*batch, *rows, *depth] and right [*batch, *columns, *depth] into out."""
     size = out.dtype.itemsize
     if (left.size + right.size) * size > BLOCK_BYTES and out.size > 1:
         big_left = left.size >= right.size

@@ -140,5 +140,7 @@ def _place(node: Node) -> str:
 
 def _with_place(error: Exception, node: Node) -> Exception:
     message = error.args[0] if error.args else str(error)
-    kind = type(error) if isinstance(error, LuminalError) else InvalidInput if isinstance(error, KeyError) else LuminalError
+    kind = InvalidInput if isinstance(error, KeyError) else LuminalError  # a KeyError is a dim without a value
+    if isinstance(error, LuminalError):
+        kind = type(error)
     return kind(f"{_place(node)}: {message}")

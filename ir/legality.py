@@ -186,7 +186,8 @@ def region_violations(region: Region) -> list[str]:
     split = region.row_split() if region.reductions else None
     for number, store in enumerate(region.stores):
         if split and 0 <= store < len(region.nodes) and region.nodes[store].space not in (split[0], sum(split, ())):
-            found.append(f"store {number}: space {_shape(region.nodes[store].space)} is neither the row nor the full space")
+            space = _shape(region.nodes[store].space)
+            found.append(f"store {number}: space {space} is neither the row nor the full space")
     return found
 
 

@@ -31,9 +31,9 @@ SCATTER_FUNCTIONS = ("none", "add", "mul", "max", "min")
 class Primitive:
     """One kind of node.
 
-    `operands` is how many it takes (None: as many as its scalar function does); `attrs` are the names of its attributes.
+    `operands` is how many it takes (None: as many as its scalar function does), `attrs` are its attributes' names.
     `infer(operand types, attrs, declared)` returns the type of its output or raises LuminalError; `declared` is the
-    type that the node states, which some primitives need. `reference(operands, attrs, type, dims)` is its NumPy meaning.
+    type that the node states, which some primitives need. `reference(operands, attrs, type, dims)` is what it means.
     """
 
     name: str

@@ -8,8 +8,8 @@
     %3 = elementwise mul %0 %2 : float32[n, 3]  # ["Scale_1"]
     output "y" %3
 
-A view shows its index expressions, then `where` its bounds and `else` its fill. Constants stand by name; a single element
-is shown for the reader. What follows `#` are the ONNX nodes that the node came from.
+A view shows its index expressions, then `where` its bounds and `else` its fill. Constants stand by name; a single
+element is shown for the reader. What follows `#` are the ONNX nodes that the node came from.
 """
 
 from __future__ import annotations
@@ -136,7 +136,8 @@ def _read_node(text: str, values: Mapping[str, Value], constants: Mapping[str, n
             attrs["fn"] = plain[0]
         if op == "reduce":
             attrs["count"] = int(plain[1])
-    node = make_node(op, [values[name] for name in operands], attrs, declared, tuple(json.loads(origin[0])) if origin else ())
+    names = tuple(json.loads(origin[0])) if origin else ()
+    node = make_node(op, [values[name] for name in operands], attrs, declared, names)
     if node.types[0] != declared:
         raise ValueError(f"the node makes {node.types[0]}")
     return node

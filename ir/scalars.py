@@ -11,8 +11,8 @@ Adding a function is adding a row. Contracts that hold for every row:
   host compiler gets `-fwrapv`, and the device's arithmetic does so anyway.
 - Besides CUDA's math functions, expressions use these, from `codegen/cuda/prelude.cuh` (overloads for each dtype):
   `nan_max nan_min` (NaN if either is NaN), `floor_div floor_mod trunc_div trunc_mod` (integers: x/0 = x%0 = 0, and the
-  lowest / -1 wraps; floats have `floor_mod` only, with the divisor's sign), `ipow` (integers: wraps; a negative exponent
-  gives 0 unless the base is 1 or -1), `shift_left shift_right` (a count outside 0..bits-1 shifts everything out),
+  lowest / -1 wraps; floats have `floor_mod` only, with the divisor's sign), `ipow` (integers: wraps; a negative
+  exponent gives 0 unless the base is 1 or -1), `shift_left shift_right` (a count outside 0..bits-1 shifts everything out),
   `saturate_cast<T>` (float to integer: truncates, clamps to T's range, NaN gives 0).
 """
 
@@ -210,7 +210,7 @@ if len(TABLE) != len(_ROWS):
 
 @dataclass(frozen=True)
 class Reduction:
-    """How a `reduce` combines: the scalar function `combine`, starting from `identity(dtype)`, the value of no elements."""
+    """How a `reduce` combines: by `combine`, starting from `identity(dtype)`, which is the value of no elements."""
 
     name: str
     combine: str

@@ -3,8 +3,8 @@
 It takes any legal graph and returns one of equal meaning. It stands between import and the e-graph, which should see a
 batch normalisation folded into its weights as the one constant that it is. Rules:
 
-- A node whose operands come from constants is computed if the result takes no more bytes than the constants below it, or
-  at most 64 KiB. What comes from iotas and single numbers only is cheap to compute anywhere and stays, beyond 1 KiB.
+- A node whose operands come from constants is computed if the result takes no more bytes than the constants below it,
+  or at most 64 KiB. What comes from iotas and single numbers only is cheap to compute anywhere and stays, beyond 1 KiB.
 - A view of a constant stays a view, since it costs nothing; small ones that repeat no element are computed.
 - A tensor of one repeated element becomes that element and a view, whatever its size; so does a constant of one.
 """

@@ -142,7 +142,8 @@ def test_folding_random_graphs_keeps_their_meaning(data):
     b = Builder("random", {"n": Range(1, 2, 8)})
     rows = data.draw(st.integers(1, 3))
     x = b.input("x", float32, (rows, 4))
-    pool = [x, b.scalar(1.5, float32), b.constant(np.float32([[1], [2], [3]])[:rows]), b.constant(np.ones((1, 4), np.float32))]
+    column, row = np.float32([[1], [2], [3]])[:rows], np.ones((1, 4), np.float32)
+    pool = [x, b.scalar(1.5, float32), b.constant(column), b.constant(row)]
     for _ in range(data.draw(st.integers(1, 8))):
         left, right = data.draw(st.sampled_from(pool)), data.draw(st.sampled_from(pool))
         kind = data.draw(st.sampled_from(["add", "mul", "max", "reduce", "pad", "neg", "reshape"]))

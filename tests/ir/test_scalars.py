@@ -189,7 +189,8 @@ def test_float_to_integer_truncates_saturates_and_takes_nan_to_zero(source, targ
 
 
 def test_casts_to_bool_and_between_integers():
-    assert convert(np.array([0.0, -0.0, math.nan, 1e-40, -3]), np.dtype(bool)).tolist() == [False, False, True, True, True]
+    floats = np.array([0.0, -0.0, math.nan, 1e-40, -3])
+    assert convert(floats, np.dtype(bool)).tolist() == [False, False, True, True, True]
     assert convert(np.array([300, -1, 128], np.int64), np.dtype(np.int8)).tolist() == [44, -1, -128]
     assert convert(np.array([-1], np.int8), np.dtype(np.uint64)).tolist() == [2**64 - 1]
     assert convert(np.array([True, False]), float32.numpy).tolist() == [1.0, 0.0]
