@@ -15,7 +15,7 @@ from .scalars import evaluate
 def run_region(region: Region, operands: Sequence[np.ndarray], env: Mapping[str, int]) -> list[np.ndarray]:
     """Return what each store writes, for operands in slot order and a value for each dim symbol.
 
-    16-bit floats stay float32 between a load and a store, as they do in a kernel's registers.
+    16-bit floats stay float32 between a load and a store, as they do in a kernel's registers; an explicit cast rounds.
     """
     if len(operands) != len(region.operands):
         raise LuminalError(f"the region reads {len(region.operands)} operands, {len(operands)} were given")
@@ -29,7 +29,8 @@ def run_region(region: Region, operands: Sequence[np.ndarray], env: Mapping[str,
         if value.shape != shape_at(node.space, env):
             raise LuminalError(f"region node {position} ({node}) made the shape {list(value.shape)}")
         values.append(value)
-    return [values[store].astype(region.nodes[store].dtype.numpy, order="C") for store in region.stores]
+    with np.errstate(all="ignore"):
+        return [values[store].astype(region.nodes[store].dtype.numpy, order="C") for store in region.stores]
 
 
 def _value(
@@ -43,6 +44,8 @@ def _value(
             return np.broadcast_to(np.frombuffer(node.bits, node.dtype.numpy)[0], space)
         case Iota():
             return iota_array(node.expr, node.space, env)
+        case Elementwise(fn="cast"):
+            return evaluate("cast", args, node.dtype)
         case Elementwise():
             return evaluate(node.fn, args, node.dtype.compute)
         case Gather():

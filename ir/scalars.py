@@ -324,7 +324,8 @@ def _truncate(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
 def c_expression(fn: str, arguments: Sequence[str], operands: Sequence[DType], dtype: DType) -> str:
     """Return the C expression of `fn` over register variables `arguments`, whose tensors have dtypes `operands`.
 
-    `dtype` is the result's. The value is to be assigned to a variable of type `dtype.compute.c_type`.
+    `dtype` is the result's. The value is to be assigned to a variable of type `dtype.compute.c_type`. A cast to a
+    16-bit float is not rounded here, since its register is wider; the caller rounds it.
     """
     if fn == "cast":
         return _c_cast(arguments[0], operands[0].compute, dtype.compute)

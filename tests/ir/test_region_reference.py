@@ -62,6 +62,23 @@ def test_sixteen_bit_values_stay_wide_in_registers():
     np.testing.assert_array_equal(y, (x.astype(float) ** 2 / 256).astype(np.float16))
 
 
+def test_an_explicit_cast_rounds():
+    full = (2,)
+    region = Region(
+        nodes=(
+            Load(0, views.identity(full), float32, full),
+            Elementwise("cast", (0,), float16, full),
+            Elementwise("cast", (1,), float32, full),
+        ),
+        stores=(2,),
+        operands=(TensorType(float32, full),),
+    )
+    x = np.float32([1.0009, 70000])
+    (y,) = run_region(region, [x], {})
+    with np.errstate(over="ignore"):
+        np.testing.assert_array_equal(y, x.astype(np.float16).astype(np.float32))
+
+
 def test_matmul_through_views_and_gathered_rows():
     space = (N, 5, 4)
     region = Region(
