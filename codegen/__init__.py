@@ -1,7 +1,7 @@
 """Chosen kernels to CUDA C++, plans and machine code."""
 
 from .binaries import Binaries, compile_sources
-from .lower import Lowered, lower
+from .lowering import Lowered, lower
 from .region_kernels import lower_region
 from .scatter import lower_scatter
 

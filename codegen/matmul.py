@@ -14,10 +14,11 @@ from ..plan.dims import Ranges, bounds, ceil_div
 from ..plan.errors import LuminalError
 from .kernel_text import KernelText, Lines
 from .product_sides import BATCH, VECTOR_BYTES, K, M, N, Product
+from .tile_choice import Arithmetic, choose_tile
 
 # Sums of more terms than this are added up in runs.
 LONG_SUM = 4096
-MULTIPROCESSORS = 132
+ARITHMETIC = Arithmetic(0.4e12, 4)
 
 
 @dataclass(frozen=True)
@@ -41,23 +42,13 @@ TILES = (
     Tile(128, 64, 16, 8, 4, 0.85),
     Tile(64, 128, 16, 4, 8, 0.85),
     Tile(64, 64, 16, 4, 4, 0.7),
-    Tile(32, 64, 16, 4, 4, 0.65),
-    Tile(64, 32, 16, 4, 4, 0.65),
-    Tile(32, 32, 16, 4, 2, 0.45),
-    Tile(16, 64, 16, 2, 4, 0.45),
-    Tile(64, 16, 16, 4, 2, 0.45),
+    Tile(32, 64, 32, 4, 4, 0.65),
+    Tile(64, 32, 32, 4, 4, 0.65),
+    Tile(32, 32, 32, 4, 2, 0.45),
+    Tile(16, 64, 32, 2, 4, 0.45),
+    Tile(64, 16, 32, 4, 2, 0.45),
     Tile(16, 32, 32, 2, 2, 0.3),
 )
-
-
-def choose_tile(tiles, m: int, n: int, batch: int):
-    """Return the tile that finishes first when every multiprocessor works through its tiles one by one."""
-
-    def time(tile) -> float:
-        count = -(-m // tile.m) * -(-n // tile.n) * batch
-        return -(-count // MULTIPROCESSORS) * tile.m * tile.n / tile.efficiency
-
-    return min(tiles, key=time)
 
 
 def matmul_text(region: Region, ranges: Ranges | None) -> KernelText:
@@ -68,7 +59,7 @@ def matmul_text(region: Region, ranges: Ranges | None) -> KernelText:
     dtype = region.nodes[axes.reduce].dtype
     lanes = VECTOR_BYTES // dtype.compute.size
     product = Product(region, axes, ranges, min(lanes, 4))
-    tile = choose_tile(TILES, *(product.typical(group) for group in (M, N, BATCH)))
+    tile = choose_tile(TILES, product.typical_size(), ARITHMETIC)
     product.widen_end(min(lanes, tile.per_n, 4))
     most = bounds(product.sizes[K], ranges)[1]
     long_sum = dtype.is_float and (most is None or most > LONG_SUM)

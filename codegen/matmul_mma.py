@@ -9,10 +9,11 @@ from ..ir.schedule import MATMUL_MMA, classify_matmul, tensor_core_dtype, withou
 from ..plan.dims import Ranges, ceil_div
 from ..plan.errors import LuminalError
 from .kernel_text import KernelText, Lines
-from .matmul import choose_tile
 from .product_sides import BATCH, K, M, N, Product
+from .tile_choice import Arithmetic, choose_tile
 
 LANES = 8
+ARITHMETIC = Arithmetic(4.5e12, 2)
 
 
 @dataclass(frozen=True)
@@ -35,12 +36,12 @@ TILES = (
     MmaTile(128, 128, 32, 2, 4, 1.0),
     MmaTile(128, 64, 32, 4, 2, 0.8),
     MmaTile(64, 128, 32, 2, 4, 0.8),
-    MmaTile(64, 64, 32, 2, 2, 0.65),
-    MmaTile(32, 64, 32, 1, 4, 0.45),
-    MmaTile(64, 32, 32, 4, 1, 0.45),
-    MmaTile(32, 32, 32, 2, 2, 0.3),
-    MmaTile(16, 64, 32, 1, 4, 0.3),
-    MmaTile(64, 16, 32, 4, 1, 0.3),
+    MmaTile(64, 64, 64, 2, 2, 0.65),
+    MmaTile(32, 64, 64, 1, 4, 0.45),
+    MmaTile(64, 32, 64, 4, 1, 0.45),
+    MmaTile(32, 32, 64, 2, 2, 0.3),
+    MmaTile(16, 64, 64, 1, 4, 0.3),
+    MmaTile(64, 16, 64, 4, 1, 0.3),
 )
 
 
@@ -52,7 +53,7 @@ def matmul_mma_text(region: Region, ranges: Ranges | None) -> KernelText:
         raise LuminalError(f"the region is no product for tensor cores: {region}")
     axes = replace(axes, a=without_widening(region, axes.a), b=without_widening(region, axes.b))
     product = Product(region, axes, ranges, LANES)
-    tile = choose_tile(TILES, *(product.typical(group) for group in (M, N, BATCH)))
+    tile = choose_tile(TILES, product.typical_size(), ARITHMETIC)
     product.widen_end(LANES)
     lines = Lines()
     product.write_load(lines, "load_a", product.a, dtype, memory=True)

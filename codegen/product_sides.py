@@ -11,13 +11,14 @@ from dataclasses import dataclass
 
 from ..ir.region import Load, Region
 from ..ir.schedule import MatmulAxes
-from ..plan.dims import Ranges, divides, evaluate, linear_terms, product, symbols
+from ..plan.dims import Dim, Ranges, divides, evaluate, linear_terms, product, symbols
 from ..plan.dtypes import DType
 from .accesses import VECTOR, Accesses
 from .dim_writer import DimWriter, counts_of, needs_wide_index
 from .kernel_text import Lines
 from .points import PointWriter, Vector, needed
 from .positions import write_position
+from .tile_choice import Size
 
 VECTOR_BYTES = 16
 BATCH, M, N, K = range(4)
@@ -60,11 +61,9 @@ class Product:
     def count(self, group: int) -> str:
         return self.dims.c(self.sizes[group])
 
-    def typical(self, group: int) -> int:
-        """Return the group's size at the dims' usual values; 1024 for each dim that has no range."""
-        size, ranges = self.sizes[group], self.ranges
-        known = {name: ranges[name].opt if ranges and name in ranges else 1024 for name in symbols(size)}
-        return max(1, evaluate(size, known))
+    def typical_size(self) -> Size:
+        """Return the product's extents at the dims' usual values."""
+        return Size(*(typical(size, self.ranges) for size in self.sizes))
 
     def widen_end(self, widest: int) -> None:
         """Let the end take vectors of sums, as wide as its stores allow but no wider than this."""
@@ -172,3 +171,9 @@ class Product:
                 write_position(lines, dims, f"UIndex({NAMES[group]})", groups[group], group == N and width > 1)
             stores = dict(enumerate(self.region.stores))
             points.vector(lines, vector, self.region.stores, known, lambda names: (), stores)
+
+
+def typical(size: Dim, ranges: Ranges | None) -> int:
+    """Return a size at the dims' usual values, 1024 for each dim that has no range; at least 1."""
+    known = {name: ranges[name].opt if ranges and name in ranges else 1024 for name in symbols(size)}
+    return max(1, evaluate(size, known))

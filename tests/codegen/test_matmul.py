@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from luminal_onnx.codegen import matmul_mma
-from luminal_onnx.codegen.matmul import TILES, choose_tile
+from luminal_onnx.codegen.matmul import ARITHMETIC, TILES
+from luminal_onnx.codegen.tile_choice import Size, choose_tile
 from luminal_onnx.ir.schedule import MATMULS, classify_matmul, schedules
 from luminal_onnx.plan.dims import Range, symbol
 from luminal_onnx.plan.dtypes import bfloat16, float16, float32, float64, int32, int64
@@ -207,5 +208,5 @@ def test_a_matrix_times_a_vector_is_left_to_row_programs():
 
 
 def test_small_products_get_small_tiles():
-    assert choose_tile(TILES, 4096, 4096, 1).m == 128
-    assert choose_tile(TILES, 16, 768, 1).m <= 32
+    assert choose_tile(TILES, Size(1, 4096, 4096, 4096), ARITHMETIC).m == 128
+    assert choose_tile(TILES, Size(1, 16, 768, 768), ARITHMETIC).m <= 32

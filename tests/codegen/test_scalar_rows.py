@@ -12,7 +12,6 @@ from luminal_onnx.plan import dtypes
 from luminal_onnx.plan.dtypes import DType, bool_
 from region_values import HostRun
 from regions import RegionBuilder
-
 from tolerances import ELEMENTWISE, assert_close
 
 SPECIAL = [math.nan, math.inf, -math.inf, 0.0, -0.0, 0.5, -0.5, 1.5, 2.5, -2.5, 1.0, -1.0, 3.0, 30.0, -30.0]

@@ -6,11 +6,19 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ..ir.graph import TensorType
 from ..ir.program import LtKernel, Program, RegionKernel, ScatterKernel, Tensor
+from ..ir.region import Region
+from ..ir.schedule import MATMUL_MMA, MATMULS, ROW_THREAD, classify_matmul
+from ..plan.dims import Ranges, product
 from ..plan.errors import LuminalError
 from ..plan.records import Buffer, KernelRecord, KernelStep, LtStep, Plan, Port, Segment, Step
+from . import matmul, matmul_mma
+from .product_sides import typical
 from .region_kernels import lower_region
 from .scatter import SCRATCH, lower_scatter
+from .split_terms import first_operands, second_operands, split_axis, split_terms
+from .tile_choice import Size, choose_parts
 
 
 @dataclass
@@ -71,12 +79,40 @@ class _Lowering:
             return [LtStep(kernel.matmul, kernel.writes, kernel.reads, kernel.origin)]
         if isinstance(kernel, ScatterKernel):
             return self._scatter_steps(kernel)
-        key = (kernel.region, kernel.schedule)
+        parts = parts_of_sum(kernel.region, kernel.schedule, self.program.ranges)
+        if parts > 1:
+            return self._split_steps(kernel, parts)
+        return [self._region_step(kernel.region, kernel.schedule, kernel.reads, kernel.writes, kernel.origin)]
+
+    def _region_step(
+        self, region: Region, schedule: str, reads: tuple[int, ...], writes: tuple[int, ...], origin: tuple[str, ...]
+    ) -> KernelStep:
+        key = (region, schedule)
         if key not in self.regions:
-            self.regions[key] = lower_region(kernel.region, kernel.schedule, self.program.ranges)
+            self.regions[key] = lower_region(region, schedule, self.program.ranges)
         record, text = self.regions[key]
         self.sources[record.source] = text
-        return [KernelStep(record, kernel.writes, kernel.reads, kernel.origin)]
+        return KernelStep(record, writes, reads, origin)
+
+    def _split_steps(self, kernel: RegionKernel, parts: int) -> list[Step]:
+        """Compute a matrix product's sum in parts, with scratch memory between the two kernels."""
+        region, ranges = kernel.region, self.program.ranges
+        axes = classify_matmul(region)
+        first, second = split_terms(region, axes, parts, ranges)
+        sums = self._scratch("parts", second.operands[0])
+        reads = tuple(kernel.reads[slot] for slot in first_operands(region, axes))
+        after = tuple(kernel.reads[slot] for slot in second_operands(region, axes))
+        return [
+            self._region_step(first, kernel.schedule, reads, (sums,), kernel.origin),
+            self._region_step(second, ROW_THREAD, (sums, *after), kernel.writes, kernel.origin),
+        ]
+
+    def _scratch(self, name: str, type: TensorType) -> int:
+        """Return the id of a new temporary buffer."""
+        at = self.next_id
+        self.scratch.append(Buffer(at, f"{name}_{at}", "temporary", type.dtype, type.shape))
+        self.next_id += 1
+        return at
 
     def _scatter_steps(self, kernel: ScatterKernel) -> list[Step]:
         types = [self.tensors[at].type for at in kernel.reads]
@@ -84,10 +120,7 @@ class _Lowering:
         dest, index, source = kernel.reads
         places = {"out": kernel.writes[0], "dest": dest, "index": index, "source": source}
         for name in SCRATCH:
-            places[name] = self.next_id
-            shape = self.tensors[dest].type.shape
-            self.scratch.append(Buffer(self.next_id, f"scatter_{name}_{self.next_id}", "temporary", lowered.scratch, shape))
-            self.next_id += 1
+            places[name] = self._scratch(f"scatter_{name}", TensorType(lowered.scratch, types[0].shape))
         steps: list[Step] = []
         for step in lowered.steps:
             self.sources[step.record.source] = step.text
@@ -95,3 +128,16 @@ class _Lowering:
             reads = tuple(places[name] for name in step.reads)
             steps.append(KernelStep(step.record, writes, reads, kernel.origin))
         return steps
+
+
+def parts_of_sum(region: Region, schedule: str, ranges: Ranges | None) -> int:
+    """Return into how many parts `lower` splits the sum of a matrix product; 1 for other regions."""
+    axes = classify_matmul(region) if schedule in MATMULS else None
+    split = None if axes is None else split_axis(region)
+    if split is None:
+        return 1
+    rows, columns = region.row_split()
+    groups = (tuple(rows[axis] for axis in group) for group in (axes.batch, axes.m, axes.n))
+    size = Size(*(typical(product(group), ranges) for group in (*groups, columns)))
+    template = matmul_mma if schedule == MATMUL_MMA else matmul
+    return choose_parts(template.TILES, size, template.ARITHMETIC, split[1])
