@@ -199,11 +199,13 @@ def call_operator(b: NodeBuilder, inputs: Sequence[Value | None], given: Mapping
         if name in arguments and arguments[name] not in supported:
             b.fail(f"{name}={arguments[name]!r} is not supported; supported: {', '.join(map(repr, supported))}")
     fewest, most = operator.input_limits
-    if len(inputs) < fewest or (most is not None and len(inputs) > most) or None in inputs[:fewest]:
+    if len(inputs) < fewest or (most is not None and len(inputs) > most):
         b.invalid(
-            f"takes {fewest}{'' if most == fewest else f' to {most}' if most else ' or more'} inputs, got "
-            f"{sum(value is not None for value in inputs)}"
+            f"takes {fewest}{'' if most == fewest else f' to {most}' if most else ' or more'} inputs, got {len(inputs)}"
         )
+    absent = [number for number in operator.needed if inputs[number] is None] if None in inputs else []
+    if absent:
+        b.invalid(f"input {absent[0]} is left out, but it is not optional")
     try:
         results = operator.function(b, *inputs, **{k: v for k, v in arguments.items() if k in operator.attributes})
     except (InvalidModel, UnsupportedModel):

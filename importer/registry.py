@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from onnx import defs
@@ -28,13 +29,13 @@ class Operator:
     ignored: frozenset[str] = frozenset()
     only: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def attributes(self) -> frozenset[str]:
         """The attributes that the function takes."""
         parameters = inspect.signature(self.function).parameters.values()
         return frozenset(p.name for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY)
 
-    @property
+    @cached_property
     def input_limits(self) -> tuple[int, int | None]:
         """The fewest and the most inputs that the function takes (None: any number)."""
         parameters = list(inspect.signature(self.function).parameters.values())[1:]
@@ -42,6 +43,13 @@ class Operator:
         variadic = any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters)
         required = sum(p.default is inspect.Parameter.empty for p in plain)
         return required, None if variadic else len(plain)
+
+    @cached_property
+    def needed(self) -> tuple[int, ...]:
+        """The inputs that cannot be left out: those whose annotation does not allow None."""
+        parameters = list(inspect.signature(self.function).parameters.values())[1:]
+        plain = [p for p in parameters if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
+        return tuple(k for k, p in enumerate(plain) if "None" not in str(p.annotation))
 
 
 class Unknown(Exception):

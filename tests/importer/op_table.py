@@ -81,6 +81,6 @@ NAMED = {0: ("N", None)}
 
 def load_all() -> Mapping[tuple[str, str], list[Case]]:
     """Return the whole table."""
-    from op_rows import arithmetic, layers, sequences, shapes  # noqa: F401  (importing fills the table)
+    from op_rows import arithmetic, attention, layers, sequences, shapes  # noqa: F401  (importing fills the table)
 
     return TABLE
