@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from ...plan.dims import index_symbol, substitute
+from ...plan.dims import index_symbol, product, substitute
 from ...plan.view import View, compose
-from .contraction import contraction, is_bias, lt_records
+from .contraction import contraction, is_bias, lt_records, packing
 from .handles import Handles
 from .lift import dtype_of
 
@@ -83,23 +83,33 @@ def matrix_product(handles: Handles, a: int, b: int, extents: int, dtype: int) -
         yield relation, a, b, extents, dtype, handles.intern("contraction", record)
 
 
-def lt(handles: Handles, product_: int, shape: int) -> Answer:
+def packed(handles: Handles, view: int, extents: int) -> Answer:
+    """A copy that brings a factor into an order that cuBLASLt takes, where its elements are only moved, none repeated."""
+    found = packing(handles.thing(view), len(handles.thing(extents)), handles.ranges)
+    if found is not None:
+        copy, read = found
+        shape = handles.shape(copy.out_shape)
+        yield "Packed", view, extents, handles.view(copy), shape, handles.view(read)
+        yield "Count", shape, handles.dim(product(copy.out_shape))
+
+
+def lt(handles: Handles, factors: int, shape: int) -> Answer:
     """The cuBLASLt records of a contraction stored over its own space."""
-    record = handles.thing(product_)
+    record = handles.thing(factors)
     if record.space == handles.thing(shape):
         for key, matmul in lt_records(record, handles.ranges).items():
-            yield "Lt", key, product_, shape, handles.intern("lt", matmul)
+            yield "Lt", key, factors, shape, handles.intern("lt", matmul)
 
 
-def lt_bias(handles: Handles, product_: int, view: int, shape: int) -> Answer:
+def lt_bias(handles: Handles, factors: int, view: int, shape: int) -> Answer:
     """The records with a bias along the columns; only a column-ordered D takes one."""
-    record = handles.thing(product_)
+    record = handles.thing(factors)
     if record.space == handles.thing(shape) and is_bias(handles.thing(view), record, handles.ranges):
         for key, matmul in lt_records(record, handles.ranges).items():
             if matmul.order_d == "col":
                 with_bias = replace(matmul, epilogue="bias")
                 with_bias.validate()
-                yield "LtBias", key, product_, view, shape, handles.intern("lt", with_bias)
+                yield "LtBias", key, factors, view, shape, handles.intern("lt", with_bias)
 
 
 DEMANDS: Mapping[str, Callable[..., Answer]] = {
@@ -109,6 +119,7 @@ DEMANDS: Mapping[str, Callable[..., Answer]] = {
     "AskIota": iota_at,
     "AskBeside": beside,
     "AskContraction": matrix_product,
+    "AskPack": packed,
     "AskLt": lt,
     "AskBias": lt_bias,
 }

@@ -85,7 +85,7 @@ class Assembler:
         """Return the names of the model's nodes for each register and tensor class."""
         found: dict[tuple[str, int], dict[str, None]] = {}
         for number, node in enumerate(self.lifted.nodes):
-            if node.op in ("input", "constant"):
+            if node.op in ("input", "constant") or self._is_constant(number):
                 continue
             names = dict.fromkeys(node.origin)
             found.setdefault(("tensor", self.classes.value_class[number]), {}).update(names)
@@ -94,10 +94,17 @@ class Assembler:
                 found.setdefault(("register", register), {}).update(names)
         return found
 
+    def _is_constant(self, number: int) -> bool:
+        """Say whether a value is the same number everywhere: such values are shared between unrelated nodes."""
+        register = self.classes.register_class.get(2 * number)
+        return any(node.kind == "const" for node in self.classes.registers.get(register, ()))
+
     def _origin(self, candidate: Candidate) -> tuple[str, ...]:
         names: dict[str, None] = {}
         for register in candidate.registers:
             names.update(self.origins.get(("register", register), {}))
         for tensor in candidate.writes:
+            names.update(self.origins.get(("tensor", tensor), {}))
+        for tensor in () if names else candidate.reads:  # a copy that a rewrite brought in comes from what it copies
             names.update(self.origins.get(("tensor", tensor), {}))
         return tuple(sorted(names))

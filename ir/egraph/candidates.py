@@ -70,14 +70,11 @@ class _Finder:
         self.handles = classes.saturated.handles
         self.cuts = CutFinder(classes, costs, limits)
         self.builder = RegionBuilder(classes)
-        self.consumers = self._consumers()
+        self.consumers = classes.consumers
         self.timed: dict[int, list[tuple[str, float]]] = {}
         self.taken_in: dict[tuple[int, int], bool] = {}
         self.found: dict[int, list[Candidate]] = {}
-        self.stored_at: dict[Key, list[int]] = {}
-        for tensor, stores in classes.stores.items():
-            for register, shape in stores:
-                self.stored_at.setdefault((register, shape), []).append(tensor)
+        self.stored_at = self.cuts.stored_at
 
     def run(self) -> CandidateSet:
         wanted = [tensor for tensor in self.classes.outputs if tensor not in self.classes.inputs]
@@ -90,7 +87,7 @@ class _Finder:
                 wanted.extend(read for read in candidate.reads if read not in self.classes.inputs)
                 wanted.extend(write for write in candidate.writes if write != tensor)
         result = CandidateSet(self.classes, self.costs)
-        for tensor in sorted(self.found, key=self.classes.first_value.__getitem__):
+        for tensor in sorted(self.found, key=self.classes.order):
             for candidate in self.found[tensor]:
                 result.add(candidate)
         for candidates in result.by_tensor.values():
@@ -108,7 +105,7 @@ class _Finder:
             found.extend(self._regions(tensor, (register, shape)))
         found = self._without_oversized(tensor, self._without_dominated(found))
         if not found:
-            node = self.classes.saturated.lifted.nodes[self.classes.first_value[tensor]]
+            node = self.classes.saturated.lifted.nodes[int(self.classes.order(tensor))]
             raise LuminalError(
                 f"no kernel can compute {node.op} {dict(node.attrs)} of type {node.types[0]} (from {node.origin}); "
                 "a plain one should always exist: please report this"
@@ -156,22 +153,22 @@ class _Finder:
         if not self._is_final(tensor):
             return
         # What is read must come before what is stored on the way, or a kernel would wait for its own result.
-        latest = max((self.classes.first_value[read] for read in sketch.reads if read not in self.classes.inputs), default=-1)
+        latest = max((self.classes.order(read) for read in sketch.reads if read not in self.classes.inputs), default=-1)
         extra: dict[int, Key] = {}
         for step in sketch.steps:
             key = step.key
             if not step.is_computed or key[0] in self.classes.products:
                 continue
             for other in self.stored_at.get(key, ()):
-                if other == tensor or other in sketch.reads or self.classes.first_value[other] <= latest:
+                if other == tensor or other in sketch.reads or self.classes.order(other) <= latest:
                     continue
                 readers = self.consumers.get(other, frozenset()) - {tensor}
                 if other in self.classes.outputs or any(not self._takes_in(user, tensor) for user in readers):
                     extra.setdefault(other, key)
         computed = {other for key in sketch.places for other in self.stored_at.get(key, ())}
         chosen = [
-            other for other in sorted(extra, key=self.classes.first_value.__getitem__)
-            if other in self.classes.outputs or self.consumers[other] - computed
+            other for other in sorted(extra, key=self.classes.order)
+            if other in self.classes.outputs or self.consumers.get(other, frozenset()) - computed
         ][:MOST_EXTRA_STORES]
         for other in chosen:
             yield (other,), (extra[other],)
@@ -194,19 +191,6 @@ class _Finder:
                 for cut in self.cuts.cuts(*key)
             )
         return self.taken_in[user, tensor]
-
-    def _consumers(self) -> dict[int, frozenset[int]]:
-        """Return, for each tensor class, those whose graph values use it; views count as what uses them."""
-        lifted = self.classes.saturated.lifted
-        found: dict[int, set[int]] = {}
-        for number in reversed(range(len(lifted.nodes))):
-            node = lifted.nodes[number]
-            user = self.classes.value_class[number]
-            users = found.get(user, {user}) if node.op == "view" else {user}
-            for value in node.inputs:
-                used = self.classes.value_class[lifted.value_number(value)]
-                found.setdefault(used, set()).update(users - {used})
-        return {tensor: frozenset(users) for tensor, users in found.items()}
 
     def _bytes(self, tensor: int) -> float:
         return self.costs.volume(self.classes.shape_of(tensor)) * dtype_of(self.classes.tensor_dtypes[tensor]).size

@@ -66,7 +66,19 @@ class Classes:
 
     def shape_of(self, tensor: int) -> Shape:
         """Return one shape of the tensor, that of the first graph value in its class."""
-        return stored_shape(self.saturated.lifted.nodes[self.first_value[tensor]])
+        if tensor in self.first_value:
+            return stored_shape(self.saturated.lifted.nodes[self.first_value[tensor]])
+        return self.saturated.handles.thing(self.stores[tensor][0][1])
+
+    def order(self, tensor: int) -> float:
+        """Return the tensor's place in the order of the graph: each comes after what it is computed from.
+
+        A copy that a rewrite brought in stands right after its original.
+        """
+        if tensor in self.first_value:
+            return self.first_value[tensor]
+        nodes = [node for register, _ in self.stores[tensor] for node in self.registers[register]]
+        return 0.5 + max(self.first_value.get(node.tensor, -1) for node in nodes if node.kind == "load")
 
     def __post_init__(self) -> None:
         self.first_value: dict[int, int] = {}
@@ -75,6 +87,20 @@ class Classes:
         self.outputs = [
             self.value_class[self.saturated.lifted.value_number(value)] for value in self.saturated.graph.outputs
         ]
+        self.consumers = self._consumers()
+
+    def _consumers(self) -> dict[int, frozenset[int]]:
+        """Return, for each tensor class, those whose graph values use it; views count as what uses them."""
+        lifted = self.saturated.lifted
+        found: dict[int, set[int]] = {}
+        for number in reversed(range(len(lifted.nodes))):
+            node = lifted.nodes[number]
+            user = self.value_class[number]
+            users = found.get(user, {user}) if node.op == "view" else {user}
+            for value in node.inputs:
+                used = self.value_class[lifted.value_number(value)]
+                found.setdefault(used, set()).update(users - {used})
+        return {tensor: frozenset(users) for tensor, users in found.items()}
 
 
 _COMMUTING = ("add", "mul")
@@ -89,10 +115,13 @@ def read_classes(saturated: Saturated) -> Classes:
     stores: dict[int, list[tuple[int, int]]] = {}
     for register, shape, tensor in rows["Store"]:
         stores.setdefault(tensor, []).append((register, shape))
+    repeating = _repeating(stores, registers, saturated)
+    _drop_loads(registers, repeating)
     library: dict[int, list[Library]] = {}
     for name in ("LtGemm", "LtGemm3"):
         for *operands, record, tensor in rows[name]:
-            library.setdefault(tensor, []).append(Library(tuple(operands), record))
+            if repeating.isdisjoint(operands):
+                library.setdefault(tensor, []).append(Library(tuple(operands), record))
     scatters: dict[int, list[ScatterNode]] = {}
     for fn, *operands, tensor in rows["Scatter"]:
         scatters.setdefault(tensor, []).append(ScatterNode(fn, tuple(operands)))
@@ -141,6 +170,30 @@ def _read_inner(rows: dict[str, list[tuple]], registers: dict[int, list]) -> Non
         registers.setdefault(register, []).append(Inner("reduce", fn, (arg,), extents, 0, dtype))
     for arg, extents, register in rows["Bcast"]:
         registers.setdefault(register, []).append(Inner("broadcast", "", (arg,), extents, 0, -1))
+
+
+def _repeating(
+    stores: dict[int, list[tuple[int, int]]], registers: dict[int, list], saturated: Saturated
+) -> frozenset[int]:
+    """Return the tensors that only hold elements of another one several times over, or one constant."""
+
+    def repeats(node: Leaf | Inner) -> bool:
+        if node.kind == "load":
+            return bool(saturated.handles.thing(node.handle).broadcast_axes())
+        return node.kind == "const"
+
+    return frozenset(
+        tensor for tensor, pairs in stores.items()
+        if any(repeats(node) for register, _ in pairs for node in registers.get(register, ()))
+    )
+
+
+def _drop_loads(registers: dict[int, list], tensors: frozenset[int]) -> None:
+    """Drop the loads of these tensors wherever there is another way: reading what they repeat is never worse."""
+    for register, nodes in registers.items():
+        others = [node for node in nodes if not (node.kind == "load" and node.tensor in tensors)]
+        if others:
+            registers[register] = others
 
 
 def _summed_products(registers: dict[int, list]) -> frozenset[int]:

@@ -34,7 +34,7 @@ class Bundle:
 
 
 def condense(
-    choices: Iterable[Choice], roots: Iterable[int], free: Callable[[int], bool], order: Callable[[int], int]
+    choices: Iterable[Choice], roots: Iterable[int], free: Callable[[int], bool], order: Callable[[int], float]
 ) -> list[Bundle]:
     """Return bundles from which a cheapest solution can be put together as well as from the choices."""
     folding = _Folding(set(roots))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...plan.dims import Dim, Ranges, product, prove_nonnegative
+from ...plan.dims import Dim, Ranges, index_symbol, product, prove_nonnegative, substitute
 from ...plan.dtypes import DType, bfloat16, float16, float32, float64
 from ...plan.lt import LtMatmul
 from ...plan.view import View
@@ -197,6 +197,36 @@ def _storage(rows: Dim, row: Dim, columns: Dim, column: Dim, ranges: Ranges) -> 
 
 def _order(storage: str) -> str:
     return "row" if storage == "rm" else "col"
+
+
+def packing(view: View, summed: int, ranges: Ranges) -> tuple[View, View] | None:
+    """Return (copy, read) with `view` equal to `read` after `copy`; None where a copy is of no use.
+
+    The copy holds the axes that the view depends on, in their order, so that matrices lie side by side. It only moves
+    elements: a view that reads some twice, or fills in others, is left alone.
+    """
+    repeated = set(view.broadcast_axes())
+    axes = [axis for axis in range(len(view.out_shape)) if axis not in repeated]
+    shape = tuple(view.out_shape[axis] for axis in axes)
+    if not view.is_total or len(axes) == len(view.out_shape) or product(shape) != product(view.in_shape):
+        return None
+    if _is_matrix(view, len(view.out_shape) - summed, ranges):
+        return None
+    place = {axis: index_symbol(position) for position, axis in enumerate(axes)}
+    copy = View.make(view.in_shape, shape, [substitute(expr, {}, place) for expr in view.index], ranges=ranges)
+    read = View.make(shape, view.out_shape, [index_symbol(axis) for axis in axes], ranges=ranges)
+    return copy, read
+
+
+def _is_matrix(view: View, rank: int, ranges: Ranges) -> bool:
+    """Say whether the view reads matrices as a library can: one depth, one side, perhaps a batch, one stride of 1."""
+    linear = view.linear(ranges)
+    if linear is None:
+        return False
+    groups = [group for group in _merged(view.out_shape, linear[1], linear[1], rank) if group.kind]
+    sides = [group for group in groups if group.axes[0] < rank]
+    depths = [group for group in groups if group.axes[0] >= rank]
+    return len(sides) <= 2 and len(depths) == 1 and any(_is_one(group.a) for group in (*sides[-1:], *depths))
 
 
 def is_bias(view: View, c: Contraction, ranges: Ranges) -> bool:

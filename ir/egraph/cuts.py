@@ -7,7 +7,7 @@ are kept, and each becomes a kernel to choose from.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import product
 from typing import NamedTuple
@@ -26,7 +26,8 @@ MOST_NODES = 96
 
 
 class Cut(NamedTuple):
-    """One way to compute `key`. `cost` is a rough time without launch and store; `rows` the reductions' (space, extents).
+    """One way to compute `key`. `cost` is a rough time, with a share of what its leaves cost to make but without its own
+    launch and store; `rows` the reductions' (space, extents).
 
     `leaves` are the (tensor, view) pairs that are read, `nodes` the keys that are computed, `args` the cuts of `node`'s
     operands.
@@ -63,6 +64,11 @@ class CutFinder:
         self.limits = limits
         self._cuts: dict[Key, list[Cut]] = {}
         self._leaf_seconds: dict[tuple[int, int], float] = {}
+        self._tensor_seconds: dict[int, float] = {}
+        self.stored_at: dict[Key, list[int]] = {}
+        for tensor, stores in classes.stores.items():
+            for key in stores:
+                self.stored_at.setdefault(key, []).append(tensor)
         self._node_seconds: dict[Key, float] = {}
         self._volumes: dict[int, int] = {}
 
@@ -71,20 +77,33 @@ class CutFinder:
         root = (register, shape)
         for key in self._operands_first(root):
             if key not in self._cuts:
-                self._cuts[key] = self._kept(self._found(key))
+                self._find(key)
         return self._cuts[root]
+
+    def _find(self, key: Key) -> None:
+        """Find the cuts of a key whose operands' cuts are known.
+
+        What is stored from this key is priced by the ways to compute it, so its loads come last.
+        """
+        own = self.stored_at.get(key, ())
+        found = [cut for node in self._nodes(key) for cut in self._of_node(key, node) if cut.tensors.isdisjoint(own)]
+        self._cuts[key] = self._kept(found)
+        loads = [node for node in self._nodes(key) if isinstance(node, Leaf) and node.kind == "load" and node.tensor in own]
+        if loads:
+            found += [cut for node in loads for cut in self._leaf(key, node)]
+            self._cuts[key] = self._kept(found)
 
     def _operands_first(self, root: Key) -> Iterable[Key]:
         """Yield what the root may need, operands first. A value met again on the way to itself is no operand of itself."""
         visited: set[Key] = set()
-        stack: list[tuple[Key, Iterable[Key] | None]] = [(root, None)]
+        stack: list[tuple[Key, Iterator[Key] | None]] = [(root, None)]
         while stack:
             key, operands = stack.pop()
             if operands is None:
                 if key in visited or key in self._cuts:
                     continue
                 visited.add(key)
-                operands = iter([arg for node in self._nodes(key) for arg in self._argument_keys(node, key)])
+                operands = iter([needed for node in self._nodes(key) for needed in self._needed(node, key)])
             for operand in operands:
                 if operand not in visited and operand not in self._cuts:
                     stack.append((key, operands))
@@ -92,6 +111,36 @@ class CutFinder:
                     break
             else:
                 yield key
+
+    def _needed(self, node: Leaf | Inner, key: Key) -> Iterable[Key]:
+        """Yield the keys of a node's operands, and of what is stored in a tensor that it loads: its price counts."""
+        if not isinstance(node, Leaf):
+            yield from self._argument_keys(node, key)
+        elif node.kind == "load":
+            yield from self.classes.stores.get(node.tensor, ())
+            for call in self.classes.library.get(node.tensor, ()):
+                for operand in call.operands:
+                    yield from self.classes.stores.get(operand, ())
+
+    def tensor_seconds(self, tensor: int) -> float:
+        """Return roughly what having the tensor in memory costs one of its readers."""
+        if tensor in self.classes.inputs:
+            return 0.0
+        if tensor not in self._tensor_seconds:
+            self._tensor_seconds[tensor] = self.costs.target.launch  # while it is found out: for whoever comes round to it
+            ways = [
+                cut.cost
+                for key in self.classes.stores.get(tensor, ())
+                for cut in self._cuts.get(key, ())
+                if tensor not in cut.tensors
+            ]
+            written = self.costs.volume(self.classes.shape_of(tensor)) * dtype_of(self.classes.tensor_dtypes[tensor]).size
+            seconds = self.costs.target.launch + min(ways, default=0.0) + written / self.costs.target.bandwidth
+            for call in self.classes.library.get(tensor, ()):
+                operands = sum(self.tensor_seconds(operand) for operand in call.operands)
+                seconds = min(seconds, operands + self.costs.lt(self.handles.thing(call.record)))
+            self._tensor_seconds[tensor] = seconds / max(1, len(self.classes.consumers.get(tensor, ())))
+        return self._tensor_seconds[tensor]
 
     def _nodes(self, key: Key) -> list[Leaf | Inner]:
         return self.classes.registers.get(key[0], [])
@@ -118,14 +167,8 @@ class CutFinder:
             self._volumes[shape] = self.costs.volume(self.space(shape))
         return self._volumes[shape]
 
-    def _found(self, key: Key) -> list[Cut]:
-        found: list[Cut] = []
-        for node in self._nodes(key):
-            if isinstance(node, Leaf):
-                found.extend(self._leaf(key, node))
-            else:
-                found.extend(self._inner(key, node))
-        return found
+    def _of_node(self, key: Key, node: Leaf | Inner) -> Iterable[Cut]:
+        return self._leaf(key, node) if isinstance(node, Leaf) else self._inner(key, node)
 
     def _leaf(self, key: Key, node: Leaf) -> Iterable[Cut]:
         if node.kind == "load":
@@ -144,9 +187,7 @@ class CutFinder:
             touched = self.costs.volume(tuple(d for axis, d in enumerate(view.out_shape) if axis not in repeated))
             held = self.costs.volume(view.in_shape)
             seconds = min(touched, held) * dtype_of(dtype).size / self.costs.target.bandwidth
-            if leaf[0] not in self.classes.inputs:
-                seconds += self.costs.target.launch / 4  # something has to have stored it
-            self._leaf_seconds[leaf] = seconds
+            self._leaf_seconds[leaf] = seconds + self.tensor_seconds(leaf[0])
         return self._leaf_seconds[leaf]
 
     def _inner(self, key: Key, node: Inner) -> Iterable[Cut]:

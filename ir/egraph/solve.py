@@ -30,7 +30,7 @@ def solve(
     by_tensor: Mapping[int, Sequence[Choice]],
     roots: Iterable[int],
     free: Callable[[int], bool],
-    order: Callable[[int], int],
+    order: Callable[[int], float],
     seconds: float = 20.0,
 ) -> Solution:
     """Return a cheapest acyclic set of choices in which every root is written, and everything read is written or free.
@@ -88,7 +88,7 @@ def _reachable(
 class _Problem:
     """The condensed problem: bundles by number, the tensors that they write and read."""
 
-    def __init__(self, bundles: list[Bundle], roots: Sequence[int], order: Callable[[int], int]) -> None:
+    def __init__(self, bundles: list[Bundle], roots: Sequence[int], order: Callable[[int], float]) -> None:
         self.roots, self.order = roots, order
         bundles.sort(key=lambda bundle: (min(map(order, bundle.writes)), bundle.cost, len(bundle.reads)))
         self.bundles = bundles
@@ -221,7 +221,7 @@ class _Problem:
         return found
 
 
-def greedy(choices: Sequence[Choice], free: Callable[[int], bool], order: Callable[[int], int]) -> list[Choice]:
+def greedy(choices: Sequence[Choice], free: Callable[[int], bool], order: Callable[[int], float]) -> list[Choice]:
     """Return an acyclic set, each tensor by the choice that is cheapest with all that it needs, sharing ignored.
 
     Only choices that write one tensor take part: of others, two could write the same.

@@ -29,8 +29,8 @@ class ProgramSpace:
     def is_free(self, tensor: int) -> bool:
         return tensor in self.classes.inputs
 
-    def order(self, tensor: int) -> int:
-        return self.classes.first_value[tensor]
+    def order(self, tensor: int) -> float:
+        return self.classes.order(tensor)
 
     def cheapest(self, seconds: float) -> Solution:
         """Return the cheapest set of kernels, in launch order."""
