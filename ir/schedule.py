@@ -16,9 +16,9 @@ MATMUL_TILED = "matmul_tiled"
 MATMUL_MMA = "matmul_mma"  # on tensor cores
 MATMULS = (MATMUL_TILED, MATMUL_MMA)
 
-# A warp or a block for a row is hopeless when the row is shorter than this.
-LEAST_WARP_COLUMNS = 5
-LEAST_BLOCK_COLUMNS = 65
+# A warp or a block for a row leaves most of its threads idle when the row is shorter than this.
+LEAST_WARP_COLUMNS = 17
+LEAST_BLOCK_COLUMNS = 257
 
 
 @dataclass(frozen=True)
