@@ -14,11 +14,10 @@ from ..plan.dims import Ranges, product
 from ..plan.errors import LuminalError
 from ..plan.records import Buffer, KernelRecord, KernelStep, LtStep, Plan, Port, Segment, Step
 from . import matmul, matmul_mma
-from .product_sides import typical
 from .region_kernels import lower_region
 from .scatter import SCRATCH, lower_scatter
 from .split_terms import first_operands, second_operands, split_axis, split_terms
-from .tile_choice import Size, choose_parts
+from .tile_choice import Size, choose_parts, typical
 
 
 @dataclass

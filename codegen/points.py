@@ -61,16 +61,19 @@ class PointWriter:
         known: Mapping[int, str],
         each: Callable[[dict[int, str]], Iterable[str]],
         stores: Mapping[int, int] = {},
+        guard: str = "",
     ) -> None:
         """Write the roots at every lane of a vector, and in each lane the lines of `each(names)`.
 
         `stores` maps store numbers to the nodes that they write; `known` expressions may mention the lane, `lane`.
+        With a `guard`, for plain points only, nothing is stored where that condition is false.
         """
         if vector.width == 1:
             names = self.values(lines, roots, known)
             lines.add(*each(names))
+            condition = f"if ({guard}) " if guard else ""
             for number, at in stores.items():
-                lines.add(f"{self.target(number)} = {self.narrowed(at, names[at])};")
+                lines.add(f"{condition}{self.target(number)} = {self.narrowed(at, names[at])};")
             return
         names = dict(known)
         first = {vector.axis: f"first{vector.axis}"}

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 
 from ..ir.region import Load, Region
 from ..ir.schedule import MatmulAxes
-from ..plan.dims import Dim, Ranges, divides, evaluate, linear_terms, product, symbols
+from ..plan.dims import Ranges, divides, linear_terms, product
 from ..plan.dtypes import DType
 from .accesses import VECTOR, Accesses
 from .dim_writer import DimWriter, counts_of, needs_wide_index
 from .kernel_text import Lines
 from .points import PointWriter, Vector, needed
 from .positions import write_position
-from .tile_choice import Size
+from .tile_choice import Size, typical
 
 VECTOR_BYTES = 16
 BATCH, M, N, K = range(4)
@@ -171,9 +171,3 @@ class Product:
                 write_position(lines, dims, f"UIndex({NAMES[group]})", groups[group], group == N and width > 1)
             stores = dict(enumerate(self.region.stores))
             points.vector(lines, vector, self.region.stores, known, lambda names: (), stores)
-
-
-def typical(size: Dim, ranges: Ranges | None) -> int:
-    """Return a size at the dims' usual values, 1024 for each dim that has no range; at least 1."""
-    known = {name: ranges[name].opt if ranges and name in ranges else 1024 for name in symbols(size)}
-    return max(1, evaluate(size, known))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..ir.region import Region
-from ..ir.schedule import ELEMENTWISE, MATMUL_MMA, MATMUL_TILED, ROW_BLOCK, ROW_THREAD, ROW_WARP
+from ..ir.schedule import ELEMENTWISE, MATMUL_MMA, MATMUL_TILED, ROW_SCHEDULES
 from ..plan.dims import Ranges
 from ..plan.errors import LuminalError
 from ..plan.records import KernelRecord
@@ -25,7 +25,7 @@ def lower_region(
         raise LuminalError(f"no schedule fits a region whose nodes do not share one row split: {region}")
     if schedule == ELEMENTWISE and not region.reductions:
         text = elementwise_text(region, ranges)
-    elif schedule in (ROW_THREAD, ROW_WARP, ROW_BLOCK) and region.reductions:
+    elif schedule in ROW_SCHEDULES and region.reductions:
         text = row_program_text(region, schedule, ranges)
     elif schedule == MATMUL_TILED:
         text = matmul_text(region, ranges)

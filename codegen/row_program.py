@@ -1,4 +1,4 @@
-"""The row schedules: a thread, a warp or a block computes one row of a region with reductions, in as many passes as needed.
+"""The row schedules: a thread, a warp, a block, or a thread of every warp of a block computes one row, in several passes.
 
 Pass p visits every column once and takes part in the reductions that need the results of p earlier ones. Softmax has three:
 the maximum; the sum of exp(x - maximum); the quotient. Values that a later pass needs again stay in registers if the
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from ..ir.region import Broadcast, Constant, Iota, Load, Reduce, Region
 from ..ir.scalars import REDUCTIONS, c_literal
-from ..ir.schedule import ROW_BLOCK, ROW_THREAD, ROW_WARP, levels
+from ..ir.schedule import ROW_BLOCK, ROW_SLICES, ROW_THREAD, ROW_WARP, levels
 from ..plan.dims import Dim, Ranges, bounds, ceil_div, divides, product
 from .accesses import Accesses
 from .dim_writer import DimWriter, counts_of, needs_wide_index
@@ -20,15 +20,19 @@ from .elementwise import VECTOR_BYTES, gathered
 from .kernel_text import KernelText, Lines
 from .points import PointWriter, Vector
 from .positions import exact_chunks, write_position, write_vector_position
+from .tile_choice import typical
 
 COMBINE = {"sum": "Add", "prod": "Multiply", "max": "Maximum", "min": "Minimum"}
-GROUP = {ROW_THREAD: "ThreadRow", ROW_WARP: "WarpRow", ROW_BLOCK: "BlockRow"}
+GROUP = {ROW_THREAD: "ThreadRow", ROW_WARP: "WarpRow", ROW_BLOCK: "BlockRow", ROW_SLICES: "SliceRow"}
 
 # Most elements of a row, and most values of all kinds, that a thread keeps in registers between passes.
 MOST_ELEMENTS_KEPT = 32
 MOST_VALUES_KEPT = 96
 # A thread that adds up more terms than this one after another does so in two levels.
 LONG_SUM = 512
+# How many threads keep a large GPU's memory busy, and the fewest columns that a slice is worth.
+BUSY_THREADS = 132 * 1024
+LEAST_SLICE = 4
 # What a thread of a block should have to do, in vectors of columns, before more threads are worth it.
 VECTORS_PER_THREAD = 2
 
@@ -108,6 +112,9 @@ class _RowProgram:
             return self._with_items(group, self._row_threads(), 1, width, vectors, most)
         if self.schedule == ROW_WARP:
             return self._with_items(group, 128, 32, width, vectors, most)
+        if self.schedule == ROW_SLICES:
+            slices = self._slices()
+            return self._with_items(group, 32 * slices, slices, width, vectors, most)
         wanted = 1024 * VECTORS_PER_THREAD if most is None else most
         threads = 128
         while threads < 1024 and threads * VECTORS_PER_THREAD < wanted:
@@ -119,6 +126,14 @@ class _RowProgram:
         most = bounds(product(self.rows), self.ranges)[1]
         return 64 if most is not None and most <= 64 * 132 else 128 if most is not None and most <= 256 * 132 else 256
 
+    def _slices(self) -> int:
+        """Return how many warps share the columns of 32 rows: enough to fill the GPU, but with some columns for each."""
+        rows, columns = typical(product(self.rows), self.ranges), typical(product(self.columns), self.ranges)
+        slices = 2
+        while slices < 32 and rows * slices < BUSY_THREADS and columns >= 2 * slices * LEAST_SLICE:
+            slices *= 2
+        return slices
+
     def _with_items(
         self, group: str, threads: int, size: int, width: int, vectors: Dim, most: int | None
     ) -> Shape:
@@ -128,7 +143,7 @@ class _RowProgram:
 
     def _width(self) -> int:
         """Return the widest vector of columns that suits most accesses; a thread that has a row alone uses none."""
-        if self.schedule == ROW_THREAD or not self.column_axes:
+        if self.schedule in (ROW_THREAD, ROW_SLICES) or not self.column_axes:
             return 1
         nodes = [at for at, node in enumerate(self.region.nodes) if isinstance(node, Load) and not self._is_row(at)]
         stores = [number for entry in self.passes for number in entry.stores]
@@ -186,10 +201,15 @@ class _RowProgram:
         count = self.dims.c(product(self.rows))
         lines.add(f"using Group = {shape.group}<{shape.threads}>;")
         self._declare_partials()
-        lines.add("const UIndex row = Group::row();")
-        if self.schedule == ROW_BLOCK:
+        if self.schedule == ROW_SLICES:  # all threads meet at barriers, so those without a row accompany the last one
+            lines.add(f"const bool active = Group::row() < UIndex({count});")
+            lines.add(f"const UIndex row = active ? Group::row() : UIndex({count}) - 1;")
+            self._write_row()
+        elif self.schedule == ROW_BLOCK:
+            lines.add("const UIndex row = Group::row();")
             self._write_row()
         else:
+            lines.add("const UIndex row = Group::row();")
             with lines.block(f"if (row < UIndex({count}))"):
                 self._write_row()
         rows_per_block = shape.threads // shape.group_size
@@ -199,16 +219,18 @@ class _RowProgram:
         )
 
     def _declare_partials(self) -> None:
-        if self.schedule == ROW_BLOCK:
+        if self.schedule in (ROW_BLOCK, ROW_SLICES):
+            room = self.shape.threads // (32 if self.schedule == ROW_BLOCK else 1)
             for name in self._accumulator_types():
-                self.lines.add(f"__shared__ {name} partials_{name}[{self.shape.threads // 32}];")
+                self.lines.add(f"__shared__ {name} partials_{name}[{room}];")
 
     def _accumulator_types(self) -> list[str]:
         return sorted({self.points.register(at) for entry in self.passes for at in entry.reductions})
 
     def _partials(self, at: int) -> str:
         register = self.points.register(at)
-        return f"partials_{register}" if self.schedule == ROW_BLOCK else f"static_cast<{register}*>(nullptr)"
+        shared = self.schedule in (ROW_BLOCK, ROW_SLICES)
+        return f"partials_{register}" if shared else f"static_cast<{register}*>(nullptr)"
 
     def _write_row(self) -> None:
         write_position(self.lines, self.dims, "row", self.row_axes)
@@ -241,7 +263,8 @@ class _RowProgram:
         if self.shape.group_size == 1:
             self.lines.lines += lines.lines
             return
-        with self.lines.block("if (Group::rank() == 0)"):
+        chosen = "Group::rank() == 0" + (" && active" if self.schedule == ROW_SLICES else "")
+        with self.lines.block(f"if ({chosen})"):
             self.lines.lines += lines.lines
 
     def _write_pass(self, number: int, entry: Pass) -> None:
@@ -286,6 +309,7 @@ class _RowProgram:
         vectors = self.dims.c(exact_chunks(product(self.columns), width))
         if not self.kept:
             head = f"for (Index column = Group::rank(); column < {vectors}; column += Group::size)"
+            lines.add("#pragma unroll 4")
             with lines.block(head):
                 write_vector_position(lines, self.dims, "UIndex(column)", self.column_axes, width)
                 self._write_columns(lines, entry, vector)
@@ -314,4 +338,5 @@ class _RowProgram:
                 yield f"running{at}.take({names[self.region.nodes[at].args[0]]});"
 
         stores = {number: self.region.stores[number] for number in entry.stores}
-        self.points.vector(lines, vector, entry.roots(self.region), known, each, stores)
+        guard = "active" if self.schedule == ROW_SLICES else ""
+        self.points.vector(lines, vector, entry.roots(self.region), known, each, stores, guard)

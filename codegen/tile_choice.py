@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from ..plan.dims import Dim, Ranges, evaluate, symbols
+
 MULTIPROCESSORS = 132
 STEP_LATENCY = 0.5e-6  # seconds from asking memory for a small slice to having multiplied it
 FETCH_BANDWIDTH = 70e9  # bytes a second that one multiprocessor gets from the cache
@@ -78,3 +80,9 @@ def choose_parts(tiles: Sequence[AnyTile], size: Size, arithmetic: Arithmetic, d
 
     fitting = [parts for parts in PARTS if divisor % parts == 0 and (parts == 1 or size.k >= parts * LEAST_TERMS)]
     return min(fitting, key=total)
+
+
+def typical(size: Dim, ranges: Ranges | None) -> int:
+    """Return a size at the dims' usual values, 1024 for each dim that has no range; at least 1."""
+    known = {name: ranges[name].opt if ranges and name in ranges else 1024 for name in symbols(size)}
+    return max(1, evaluate(size, known))

@@ -21,6 +21,7 @@ from .schedule import (
     MATMUL_TILED,
     MATMULS,
     ROW_BLOCK,
+    ROW_SLICES,
     ROW_THREAD,
     ROW_WARP,
     axes_used,
@@ -31,7 +32,8 @@ from .target import Target
 SECTOR = 32  # bytes that memory moves at least
 TILE = 64
 FILL = 1024  # threads a multiprocessor wants
-LANES = {ELEMENTWISE: 1, ROW_THREAD: 1, ROW_WARP: 32, ROW_BLOCK: 256}
+LANES = {ELEMENTWISE: 1, ROW_THREAD: 1, ROW_WARP: 32, ROW_BLOCK: 256, ROW_SLICES: 16}
+ACROSS_ROWS = (ELEMENTWISE, ROW_THREAD, ROW_SLICES)  # neighbouring threads have neighbouring rows
 STEP = 2.5e-9  # seconds that one thread takes from one element of a row to the next
 MATMUL_EFFICIENCY = {MATMUL_TILED: 0.40, MATMUL_MMA: 0.30}
 LIBRARY_EFFICIENCY = 0.85
@@ -156,7 +158,7 @@ class _RegionCost:
         full = load.space
         if self.schedule in MATMULS or not full:
             return 1.0
-        lane = len(self.rows) - 1 if self.schedule in (ELEMENTWISE, ROW_THREAD) else len(full) - 1
+        lane = len(self.rows) - 1 if self.schedule in ACROSS_ROWS else len(full) - 1
         if lane < 0 or lane >= len(full):
             return 1.0
         linear = self.model.linear(load.view)

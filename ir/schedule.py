@@ -12,6 +12,8 @@ ELEMENTWISE = "elementwise"
 ROW_THREAD = "row_thread"
 ROW_WARP = "row_warp"
 ROW_BLOCK = "row_block"
+ROW_SLICES = "row_slices"  # 32 neighbouring rows for a block, whose warps share out the columns
+ROW_SCHEDULES = (ROW_THREAD, ROW_WARP, ROW_BLOCK, ROW_SLICES)
 MATMUL_TILED = "matmul_tiled"
 MATMUL_MMA = "matmul_mma"  # on tensor cores
 MATMULS = (MATMUL_TILED, MATMUL_MMA)
@@ -19,6 +21,7 @@ MATMULS = (MATMUL_TILED, MATMUL_MMA)
 # A warp or a block for a row leaves most of its threads idle when the row is shorter than this.
 LEAST_WARP_COLUMNS = 17
 LEAST_BLOCK_COLUMNS = 257
+LEAST_SLICED_COLUMNS = 64
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,7 @@ def schedules(region: Region, ranges: Ranges | None = None) -> tuple[str, ...]:
     split = region.row_split()
     if split is None:
         return ()
-    columns = split[1]
+    rows, columns = split
     if not region.reductions:
         return (ELEMENTWISE,)
     _, most = bounds(product(columns), ranges)
@@ -55,6 +58,8 @@ def schedules(region: Region, ranges: Ranges | None = None) -> tuple[str, ...]:
         found.append(ROW_WARP)
     if most is None or most >= LEAST_BLOCK_COLUMNS:
         found.append(ROW_BLOCK)
+    if rows and (most is None or most >= LEAST_SLICED_COLUMNS):
+        found.append(ROW_SLICES)
     axes = classify_matmul(region)
     if axes is not None and axes.m and axes.n:
         found.append(MATMUL_TILED)

@@ -103,3 +103,22 @@ struct BlockRow {
     return value;
   }
 };
+
+// 32 neighbouring rows for every block: each warp takes its share of the columns of all of them, a lane for a row.
+// `partials` has room for a value of each thread.
+template <int Threads>
+struct SliceRow {
+  static constexpr int size = Threads / 32;
+  static LUMINAL_DEVICE UIndex row() { return UIndex(blockIdx.x) * 32 + threadIdx.x % 32; }
+  static LUMINAL_DEVICE int rank() { return threadIdx.x / 32; }
+  template <class T, class Combine>
+  static LUMINAL_DEVICE T combine(T value, Combine combine, T* partials) {
+    __syncthreads();  // an earlier reduction may still be reading
+    partials[threadIdx.x] = value;
+    __syncthreads();
+    value = partials[threadIdx.x % 32];
+#pragma unroll
+    for (int slice = 1; slice < size; ++slice) value = combine(value, partials[32 * slice + threadIdx.x % 32]);
+    return value;
+  }
+};

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from luminal_onnx.ir.schedule import schedules
+from luminal_onnx.ir.schedule import ROW_SCHEDULES, schedules
 from luminal_onnx.plan.dims import Range, symbol
 from luminal_onnx.plan.dtypes import bfloat16, float16, float32, float64, int32
 from luminal_onnx.plan.view import compose, expand, identity, pad, reshape, slice_, transpose
@@ -86,7 +86,7 @@ def test_random_regions(seed):
     region = random_region(rng)
     operands = random_operands(region, {}, seed)
     columns = region.row_split()[1]
-    names = ("row_thread", "row_warp", "row_block") if columns else schedules(region)
+    names = ROW_SCHEDULES if columns else schedules(region)
     for schedule in names:
         kernel = HostRun(region, schedule, check=True)
         for got, want in zip(kernel.run(operands), region_values(region, operands, {}), strict=True):
@@ -108,7 +108,7 @@ def test_random_symbolic_slices(seed):
     product = b.op("mul", x, y)
     total = b.reduce("sum", product, 2)
     region = b.region(b.op("sub", product, b.broadcast(total, (k, width))), total)
-    for schedule in ("row_thread", "row_warp", "row_block"):
+    for schedule in ROW_SCHEDULES:
         kernel = HostRun(region, schedule, ranges, check=True)
         for env in ({"n": 1, "k": 1}, {"n": 3, "k": 70}, {"n": 40, "k": 7}):
             operands = random_operands(region, env, seed)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from luminal_onnx.ir.schedule import schedules
+from luminal_onnx.ir.schedule import ROW_SCHEDULES, schedules
 from luminal_onnx.plan.dims import Range, symbol
 from luminal_onnx.plan.dtypes import bfloat16, bool_, float16, float32, float64, int8, int32, int64
 from luminal_onnx.plan.view import slice_, transpose
 from region_values import HostRun, random_operands, region_values
 from regions import RegionBuilder, layer_norm, pool2d, reduction, softmax
 from tolerances import EXACT, REDUCTION, assert_close
-
-ROW_SCHEDULES = ("row_thread", "row_warp", "row_block")
 
 
 def check(region, schedule, ranges=None, envs=({},), seed=0, checked=False, vacuous_ok=False, operands=None, scale=1):
