@@ -176,16 +176,16 @@ class NodeBuilder(Builder):
     ) -> Value:
         """Return all windows of x along `axes` as new last axes; `fill` stands outside of x (`plan.view.windows`)."""
         ones = [1] * len(axes)
-        made = view.windows(
-            x.shape, axes, kernel, strides or ones, dilations or ones, before, out_sizes, fill, self.ranges
-        )
+        steps, gaps, outside = strides or ones, dilations or ones, _in_kind(fill, x.dtype)
+        made = view.windows(x.shape, axes, kernel, steps, gaps, before, out_sizes, outside, self.ranges)
         return self.view(x, made)
 
     def indexed(
         self, x: Value, out_shape: Sequence[Dim], index: Sequence[Dim], valid: Sequence[Bound] = (), fill: Any = None
     ) -> Value:
         """Return the view of x with these index expressions of the output's index variables (`plan.view.View.make`)."""
-        return self.view(x, View.make(x.shape, out_shape, index, valid, fill, self.ranges))
+        outside = None if fill is None else _in_kind(fill, x.dtype)
+        return self.view(x, View.make(x.shape, out_shape, index, valid, outside, self.ranges))
 
     def dims_tensor(self, dims: Sequence[Dim]) -> Value:
         """Return an int64 vector of dims."""
@@ -206,6 +206,13 @@ class NodeBuilder(Builder):
             return value
         scalar = self.dim_value(elements.reshape(-1)[0])
         return self.cast(self.reshape(scalar, value.shape), value.dtype)
+
+
+def _in_kind(number: int | float | bool, dtype: DType) -> int | float | bool:
+    """Return the number as the kind of Python number that stands for `dtype`, so that equal views are equal objects."""
+    if dtype.is_float:
+        return float(number)
+    return int(number) if dtype.is_integer else bool(number)
 
 
 def onnx_dtype(b: NodeBuilder, code: int, what: str) -> DType:

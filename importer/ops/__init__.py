@@ -1,5 +1,6 @@
 """The operators, one file per family. Each is a function of the builder, the inputs and the attributes."""
 
+from functools import cache
 from importlib import import_module
 
 FAMILIES = (
@@ -18,14 +19,17 @@ FAMILIES = (
     "padding",
     "pooling",
     "quantization",
+    "quantized_layers",
     "recurrent",
     "reduction",
     "resizing",
+    "sampling",
     "softmax",
     "sorting",
 )
 
 
+@cache
 def load_all() -> None:
     """Import every family, so that its operators are registered. Importing again does nothing."""
     for family in FAMILIES:

@@ -208,6 +208,12 @@ def swish(b: NodeBuilder, x: Value, *, alpha: float) -> Value:
     return b.b("mul", x, b.b("sigmoid", scaled))
 
 
+@onnx_op("SwiGLU", 28)
+@computed_wide
+def swiglu(b: NodeBuilder, gate: Value, x: Value, *, alpha: float) -> Value:
+    return b.b("mul", swish(b, gate, alpha=alpha), x)
+
+
 @onnx_op("Softplus", 1, 22)
 @computed_wide
 def softplus(b: NodeBuilder, x: Value) -> Value:
@@ -268,9 +274,19 @@ def _all_true(b: NodeBuilder, x: Value) -> Value:
 
 @onnx_op("CumSum", 11, 14)
 def cumsum(b: NodeBuilder, x: Value, axis: Value, *, exclusive: int, reverse: int) -> Value:
-    """A sum over windows that start before the first element, or end after the last."""
+    return _cumulated(b, x, axis, "sum", 0, exclusive, reverse)
+
+
+@onnx_op("CumProd", 26)
+def cumprod(b: NodeBuilder, x: Value, axis: Value, *, exclusive: int, reverse: int) -> Value:
+    return _cumulated(b, x, axis, "prod", 1, exclusive, reverse)
+
+
+def _cumulated(b: NodeBuilder, x: Value, axis: Value, fn: str, outside: int, exclusive: int, reverse: int) -> Value:
+    """Reduce windows that start before the first element, or end after the last."""
     which = b.axis(int(b.numbers(axis, "the axis").reshape(-1)[0]), x.type.rank)
     extent = x.shape[which]
     shift = 1 if exclusive else 0
     before = -shift if reverse else extent - 1 + shift
-    return b.reduce("sum", b.windows(x, [which], [extent], [before], [extent]), [x.type.rank], False)
+    rows = b.windows(x, [which], [extent], [before], [extent], fill=outside)
+    return b.reduce(fn, rows, [x.type.rank], False)

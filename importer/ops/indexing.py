@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from ...ir.graph import Value
 from ...plan.dims import Dim, index_symbol, product
 from ...plan.dtypes import int64
@@ -115,6 +117,41 @@ def scatter_elements_11(b: NodeBuilder, data: Value, index: Value, updates: Valu
 def scatter_elements(b: NodeBuilder, data: Value, index: Value, updates: Value, *, axis: int, reduction: str) -> Value:
     flat = b.element_numbers(data.shape, index, b.axis(axis, data.type.rank))
     return b.scatter_flat(data, flat, updates, reduction)
+
+
+@onnx_op("NonZero", 9, 13)
+def nonzero(b: NodeBuilder, x: Value) -> Value:
+    """Its length must be known: x is known, or has the same element, not 0, everywhere in one row."""
+    source = x.node.inputs[0].node if x.node.op == "view" else x.node
+    filled = source.op == "constant" and source.attrs["data"].size == 1 and x.node.attrs["view"].is_total
+    if x.type.rank == 1 and x.node.op == "view" and filled and source.attrs["data"].reshape(-1)[0]:
+        return b.iota((1, x.shape[0]), index_symbol(1))
+    known = b.known(x)
+    if known is None or known.dtype == object:
+        b.fail("the number of its results depends on data, which is only known when the model runs")
+    return b.constant(np.array(np.nonzero(known), np.int64).reshape(x.type.rank, -1))
+
+
+@onnx_op("Compress", 9, 11, 28)
+def compress(b: NodeBuilder, x: Value, condition: Value, *, axis: int | None = None) -> Value:
+    places = np.flatnonzero(b.numbers(condition, "the condition"))
+    if axis is None:
+        x, axis = b.reshape(x, (product(x.shape),)), 0
+    return b.take(x, b.constant(places.astype(np.int64)), b.axis(axis, x.type.rank))
+
+
+@onnx_op("TensorScatter", 24, only={"mode": ("linear", "circular")})
+def tensor_scatter(
+    b: NodeBuilder, past: Value, update: Value, starts: Value | None = None, *, axis: int, mode: str
+) -> Value:
+    """Write the update into the cache along an axis, from each batch row's start on."""
+    which = b.axis(axis, past.type.rank)
+    place = b.iota_along(update.shape, which)
+    if starts is not None:
+        place = b.b("add", place, b.reshape(b.cast(starts, int64), (starts.shape[0], *[1] * (past.type.rank - 1))))
+    if mode == "circular":
+        place = b.b("floor_mod", place, b.dim_value(past.shape[which]))
+    return b.scatter_flat(past, b.element_numbers(past.shape, place, which), update, "none")
 
 
 @onnx_op("OneHot", 9, 11, 28)

@@ -51,7 +51,7 @@ def _quantized(
     number = b.b("round_even", b.b("div", b.cast(x, wide), b.cast(scale, wide)))
     if zero is not None:
         number = b.b("add", number, b.cast(_along(b, zero, x, axis, block_size), wide))
-    low, high = b.narrow.get(zero, _limits(dtype)) if zero is not None else _limits(dtype)
+    low, high = b.narrow.get(zero, limits_of(dtype)) if zero is not None else limits_of(dtype)
     result = saturated(b, number, dtype, low, high)
     if zero is not None and zero in b.narrow:
         b.narrow[result] = b.narrow[zero]
@@ -63,7 +63,7 @@ def saturated(b: NodeBuilder, number: Value, dtype: DType, low: int, high: int) 
     return b.cast(b.b("min", b.b("max", number, low), high), dtype)
 
 
-def _limits(dtype: DType) -> tuple[int, int]:
+def limits_of(dtype: DType) -> tuple[int, int]:
     info = np.iinfo(dtype.numpy)
     return int(info.min), int(info.max)
 
@@ -142,7 +142,7 @@ def qlinear_matmul(
 def _requantized(b: NodeBuilder, total: Value, scale: Value, out_scale: Value, out_zero: Value) -> Value:
     number = b.b("mul", b.cast(total, float32), b.b("div", b.cast(scale, float32), b.cast(out_scale, float32)))
     shifted = b.b("add", b.b("round_even", number), b.cast(out_zero, float32))
-    return saturated(b, shifted, out_zero.dtype, *_limits(out_zero.dtype))
+    return saturated(b, shifted, out_zero.dtype, *limits_of(out_zero.dtype))
 
 
 @onnx_op("QLinearConv", 10, only={"auto_pad": AUTO_PAD})

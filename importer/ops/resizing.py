@@ -201,7 +201,7 @@ def _weighted(b: NodeBuilder, x: Value, axis: int, size: Dim, scale: float | Non
         place = b.b("min", b.b("max", place, 0), last)
     first = b.b("floor", place)
     beyond = b.b("sub", place, first)
-    taps = _linear_taps(b, beyond) if rule.mode == "linear" else _cubic_taps(b, beyond, rule.cubic_a)
+    taps = linear_taps(b, beyond) if rule.mode == "linear" else cubic_taps(b, beyond, rule.cubic_a)
     if rule.exclude_outside:
         taps = _renormalized(b, first, taps, last)
     column = [size if k == axis else 1 for k in range(x.type.rank)]
@@ -213,12 +213,13 @@ def _weighted(b: NodeBuilder, x: Value, axis: int, size: Dim, scale: float | Non
     return total
 
 
-def _linear_taps(b: NodeBuilder, beyond: Value) -> list[tuple[int, Value]]:
+def linear_taps(b: NodeBuilder, beyond: Value) -> list[tuple[int, Value]]:
+    """Return (offset, weight) of the two neighbours of a place that lies `beyond` the first."""
     return [(0, b.b("sub", 1, beyond)), (1, beyond)]
 
 
-def _cubic_taps(b: NodeBuilder, t: Value, a: float) -> list[tuple[int, Value]]:
-    """Weights of the four neighbours by the cubic of parameter a."""
+def cubic_taps(b: NodeBuilder, t: Value, a: float) -> list[tuple[int, Value]]:
+    """Return (offset, weight) of the four neighbours, by the cubic of parameter a."""
 
     def near(u: Value) -> Value:  # ((a + 2) u - (a + 3)) u u + 1, for u up to 1
         return b.b("add", b.b("mul", b.b("mul", b.b("sub", b.b("mul", u, a + 2), a + 3), u), u), 1)

@@ -6,7 +6,7 @@ A case runs at every registered version from `since` to `until` of its operator;
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +18,10 @@ MICROSOFT = "com.microsoft"
 
 @dataclass(frozen=True)
 class Case:
-    """Inputs (None: left out), attributes, which inputs are initializers, and how the results are compared."""
+    """Inputs (None: left out), attributes, which inputs are initializers, and how the results are compared.
+
+    `reference` computes the outputs of an operator that onnxruntime does not have.
+    """
 
     inputs: tuple[np.ndarray | None, ...]
     attributes: Mapping[str, Any] = field(default_factory=dict)
@@ -29,6 +32,7 @@ class Case:
     dims: Mapping[int, Sequence[str | None]] = field(default_factory=dict)
     classes: Mapping = field(default_factory=lambda: ELEMENTWISE)
     vacuous_ok: bool = False
+    reference: Callable[..., Sequence[np.ndarray]] | None = None
 
 
 TABLE: dict[tuple[str, str], list[Case]] = {}

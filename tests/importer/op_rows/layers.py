@@ -257,3 +257,52 @@ row(
     ),
     domain=MICROSOFT,
 )  # fmt: skip
+
+SCALES = (scalar(0.02), scalar(120, U8), scalar(0.05), scalar(110, U8), scalar(0.1), scalar(128, U8))
+BYTES = ints(2, 6, low=0, high=255, dtype=U8)
+for name in ("QLinearAdd", "QLinearMul"):
+    inputs = (BYTES, *SCALES[:2], BYTES[:, ::-1].copy(), *SCALES[2:])
+    row(name, case(*inputs, constant=(1, 2, 4, 5, 6, 7)), domain=MICROSOFT)
+row("QLinearSigmoid", case(BYTES, *SCALES[:2], scalar(1 / 256), scalar(0, U8), constant=(1, 2, 3, 4)), domain=MICROSOFT)
+row("QLinearLeakyRelu", case(BYTES, *SCALES[:4], at={"alpha": 0.3}, constant=(1, 2, 3, 4)), domain=MICROSOFT)
+row(
+    "QLinearGlobalAveragePool",
+    case(ints(2, 3, 4, 5, low=0, high=255, dtype=U8), *SCALES[:4], constant=(1, 2, 3, 4)),
+    domain=MICROSOFT,
+)
+row(
+    "QLinearConcat",
+    case(
+        *SCALES[4:], BYTES, *SCALES[:2], BYTES[:, :2].copy(), *SCALES[2:4], at={"axis": 1}, constant=(0, 1, 3, 4, 6, 7)
+    ),
+    domain=MICROSOFT,
+)
+MATRIX = ints(4, 5, low=-128, high=127, dtype=I8)
+row(
+    "MatMulIntegerToFloat",
+    case(
+        BYTES[:, :4].copy(),
+        MATRIX,
+        scalar(0.02),
+        floats(5, low=0.01, high=0.03),
+        scalar(12, U8),
+        None,
+        floats(5),
+        **SUM,
+    ),
+    domain=MICROSOFT,
+)
+row("DynamicQuantizeMatMul", case(floats(3, 4), MATRIX, scalar(0.02), None, floats(5), **SUM), domain=MICROSOFT)
+row("QuantizeLinear", case(floats(3, 4), scalar(0.02), scalar(-5, I8)), domain=MICROSOFT)
+row("DequantizeLinear", case(BYTES, scalar(0.1), scalar(100, U8)), domain=MICROSOFT)
+row(
+    "FusedConv",
+    case(NCHW, W2, floats(6), at={"activation": "Relu"}, **SUM),
+    case(NCHW, W2, floats(6), at={"activation": "LeakyRelu", "activation_params": [0.2]}, **SUM),
+    domain=MICROSOFT,
+)
+row(
+    "FusedGemm",
+    case(floats(3, 4), other_floats(5, 4), floats(5), at={"transB": 1, "activation": "Tanh"}, **SUM),
+    domain=MICROSOFT,
+)

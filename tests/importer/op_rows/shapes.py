@@ -286,3 +286,58 @@ row(
     case(NCHW, NO_ROI, f32(1, 1, 0.5, 2.6), at={"mode": "linear"}, constant=(1, 2), since=11, classes=REDUCTION),
     case(NCHW, NO_ROI, NO_ROI, i64(2, 3, 9, 3), at={"mode": "cubic"}, constant=(1, 2, 3), since=11, classes=REDUCTION),
 )
+
+IMAGE, GRID = floats(2, 3, 5, 6), floats(2, 4, 3, 2, low=-1.3, high=1.3)
+for align in (0, 1):
+    for padding in ("zeros", "border", "reflection"):
+        shared = {"align_corners": align, "padding_mode": padding}
+        row("GridSample", case(IMAGE, GRID, at={**shared, "mode": "bilinear"}, until=16, classes=REDUCTION))
+        row("GridSample", case(IMAGE, GRID, at={**shared, "mode": "bicubic"}, until=16, classes=REDUCTION))
+        row(
+            "GridSample",
+            case(
+                IMAGE,
+                GRID,
+                at={**shared, "mode": "linear"},
+                since=20,
+                dims={**NHW, 1: ("N", "A", "B", None)},
+                classes=REDUCTION,
+            ),
+        )
+        row("GridSample", case(IMAGE, GRID, at={**shared, "mode": "nearest"}, since=20))
+row(
+    "GridSample", case(floats(1, 2, 3, 4, 5), floats(1, 2, 2, 3, 3), at={"mode": "linear"}, since=20, classes=REDUCTION)
+)
+for align in (0, 1):
+    row(
+        "AffineGrid",
+        case(floats(2, 2, 3), i64(2, 1, 4, 5), at={"align_corners": align}, constant=(1,), classes=REDUCTION),
+    )
+row("AffineGrid", case(floats(2, 3, 4), i64(2, 1, 2, 4, 3), constant=(1,), classes=REDUCTION))
+row(
+    "Col2Im",
+    case(floats(1, 12, 6), i64(3, 4), i64(2, 2), constant=(1, 2), classes=REDUCTION),
+    case(
+        floats(2, 8, 9),
+        i64(5, 5),
+        i64(2, 2),
+        at={"pads": [1, 1, 0, 1], "strides": [2, 2]},
+        constant=(1, 2),
+        classes=REDUCTION,
+    ),
+    case(floats(1, 8, 9), i64(5, 5), i64(2, 2), at={"dilations": [2, 2]}, constant=(1, 2), classes=REDUCTION),
+)
+TAKEN = i64(5, 7, 13, 15).reshape(1, 1, 2, 2)
+row("MaxUnpool", case(floats(1, 1, 2, 2), TAKEN, at={"kernel_shape": [2, 2], "strides": [2, 2]}))
+row("CumProd", case(floats(3, 4), scalar(1, np.int64), at={"exclusive": 1}, constant=(1,)))
+row("NonZero", case(f32(0, 1, 0, 2).reshape(2, 2), constant=(0,)))
+row(
+    "Compress",
+    case(floats(3, 4), np.array([False, True, True]), at={"axis": 0}, constant=(1,)),
+    case(floats(3, 4), np.array([False, True, True, False, True]), constant=(1,)),
+)
+row(
+    "TensorScatter",
+    case(floats(2, 3, 5, 4), other_floats(2, 3, 2, 4), i64(1, 3)),
+    case(floats(2, 3, 5, 4), other_floats(2, 3, 2, 4), i64(4, 0), at={"mode": "circular"}),
+)
