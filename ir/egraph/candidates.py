@@ -186,7 +186,7 @@ class _Finder:
         if (user, tensor) not in self.taken_in:
             keys = set(self.classes.stores.get(tensor, ()))
             self.taken_in[user, tensor] = any(
-                not keys.isdisjoint(cut.nodes)
+                any(computed in keys for computed, _ in cut.nodes)
                 for key in self.classes.stores.get(user, ())
                 for cut in self.cuts.cuts(*key)
             )

@@ -46,7 +46,8 @@ class Classes:
     """Tensor classes and register classes, each numbered by the engine.
 
     `stores[t]` pairs each register class that is stored there with the shape's handle; `value_class[n]` is the tensor
-    class of graph value n, `register_class[n]` that of its register.
+    class of graph value n, `register_class[n]` that of its register. `products` are the registers that multiply and are
+    summed, `contracted` those among them that belong to a matrix product or a convolution.
     """
 
     saturated: Saturated
@@ -63,6 +64,7 @@ class Classes:
     layer_norm: frozenset[int]
     rms_norm: frozenset[int]
     products: frozenset[int]
+    contracted: frozenset[int]
 
     def shape_of(self, tensor: int) -> Shape:
         """Return one shape of the tensor, that of the first graph value in its class."""
@@ -88,6 +90,7 @@ class Classes:
             self.value_class[self.saturated.lifted.value_number(value)] for value in self.saturated.graph.outputs
         ]
         self.consumers = self._consumers()
+        self.sinks = self._sinks()
 
     def _consumers(self) -> dict[int, frozenset[int]]:
         """Return, for each tensor class, those whose graph values use it; views count as what uses them."""
@@ -101,6 +104,27 @@ class Classes:
                 used = self.value_class[lifted.value_number(value)]
                 found.setdefault(used, set()).update(users - {used})
         return {tensor: frozenset(users) for tensor, users in found.items()}
+
+
+    def _sinks(self) -> dict[int, int]:
+        """Return, for each tensor class, how many kernels at least will want it, all else being fused.
+
+        Counted are the outputs, matrix products and factors of those that are reached without passing another of them.
+        Outputs and factors are the `ends`: they are in memory in any case.
+        """
+        factors = {
+            tensor for tensor, users in self.consumers.items()
+            if any(register in self.contracted for user in users for register, _ in self.stores.get(user, ()))
+        }
+        self.ends = ends = frozenset(factors | set(self.outputs))
+        found: dict[int, frozenset[int]] = {}
+        for tensor in sorted(self.consumers, key=self.order, reverse=True):
+            reached: set[int] = set()
+            for user in self.consumers[tensor]:
+                is_end = user in ends or any(register in self.contracted for register, _ in self.stores.get(user, ()))
+                reached |= {user} if is_end else found.get(user, {user})
+            found[tensor] = frozenset(reached)
+        return {tensor: len(reached) for tensor, reached in found.items()}
 
 
 _COMMUTING = ("add", "mul")
@@ -125,6 +149,7 @@ def read_classes(saturated: Saturated) -> Classes:
     scatters: dict[int, list[ScatterNode]] = {}
     for fn, *operands, tensor in rows["Scatter"]:
         scatters.setdefault(tensor, []).append(ScatterNode(fn, tuple(operands)))
+    products = _summed_products(registers)
     saturated.report.classes = len(registers) + len({row[-1] for row in rows["Value"]})
     return Classes(
         saturated=saturated,
@@ -140,7 +165,8 @@ def read_classes(saturated: Saturated) -> Classes:
         softmax=frozenset(row[0] for row in rows["IsSoftmax"]),
         layer_norm=frozenset(row[0] for row in rows["IsLayerNorm"]),
         rms_norm=frozenset(row[0] for row in rows["IsRMSNorm"]),
-        products=_summed_products(registers),
+        products=products,
+        contracted=_contracted(products, registers, saturated),
     )
 
 
@@ -170,6 +196,23 @@ def _read_inner(rows: dict[str, list[tuple]], registers: dict[int, list]) -> Non
         registers.setdefault(register, []).append(Inner("reduce", fn, (arg,), extents, 0, dtype))
     for arg, extents, register in rows["Bcast"]:
         registers.setdefault(register, []).append(Inner("broadcast", "", (arg,), extents, 0, -1))
+
+
+def _contracted(products: frozenset[int], registers: dict[int, list], saturated: Saturated) -> frozenset[int]:
+    """Return the summed products of which each factor is used several times: matrix products and convolutions."""
+
+    def is_spread(register: int) -> bool:
+        return any(
+            node.kind == "load" and saturated.handles.thing(node.handle).broadcast_axes() for node in registers[register]
+        )
+
+    return frozenset(
+        register for register in products
+        if any(
+            isinstance(node, Inner) and node.fn == "mul" and all(map(is_spread, node.args))
+            for node in registers[register]
+        )
+    )
 
 
 def _repeating(

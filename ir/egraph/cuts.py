@@ -29,8 +29,8 @@ class Cut(NamedTuple):
     """One way to compute `key`. `cost` is a rough time, with a share of what its leaves cost to make but without its own
     launch and store; `rows` the reductions' (space, extents).
 
-    `leaves` are the (tensor, view) pairs that are read, `nodes` the keys that are computed, `args` the cuts of `node`'s
-    operands.
+    `leaves` are the (tensor, view) pairs that are read, `nodes` the (key, node) pairs that are computed, `args` the cuts
+    of `node`'s operands.
     """
 
     cost: float
@@ -38,7 +38,7 @@ class Cut(NamedTuple):
     node: Leaf | Inner
     args: tuple[Cut, ...]
     leaves: frozenset[tuple[int, int]]
-    nodes: frozenset[Key]
+    nodes: frozenset[tuple[Key, Inner]]
     rows: tuple[int, int] | None
 
     @property
@@ -69,7 +69,7 @@ class CutFinder:
         for tensor, stores in classes.stores.items():
             for key in stores:
                 self.stored_at.setdefault(key, []).append(tensor)
-        self._node_seconds: dict[Key, float] = {}
+        self._node_seconds: dict[tuple[Key, Inner], float] = {}
         self._volumes: dict[int, int] = {}
 
     def cuts(self, register: int, shape: int) -> list[Cut]:
@@ -86,9 +86,10 @@ class CutFinder:
         What is stored from this key is priced by the ways to compute it, so its loads come last.
         """
         own = self.stored_at.get(key, ())
-        found = [cut for node in self._nodes(key) for cut in self._of_node(key, node) if cut.tensors.isdisjoint(own)]
-        self._cuts[key] = self._kept(found)
         loads = [node for node in self._nodes(key) if isinstance(node, Leaf) and node.kind == "load" and node.tensor in own]
+        others = [node for node in self._nodes(key) if node not in loads]
+        found = [cut for node in others for cut in self._of_node(key, node) if cut.tensors.isdisjoint(own)]
+        self._cuts[key] = self._kept(found)
         if loads:
             found += [cut for node in loads for cut in self._leaf(key, node)]
             self._cuts[key] = self._kept(found)
@@ -123,8 +124,8 @@ class CutFinder:
                     yield from self.classes.stores.get(operand, ())
 
     def tensor_seconds(self, tensor: int) -> float:
-        """Return roughly what having the tensor in memory costs one of its readers."""
-        if tensor in self.classes.inputs:
+        """Return roughly what having the tensor in memory costs one of its readers: nothing if it is there in any case."""
+        if tensor in self.classes.inputs or tensor in self.classes.ends:
             return 0.0
         if tensor not in self._tensor_seconds:
             self._tensor_seconds[tensor] = self.costs.target.launch  # while it is found out: for whoever comes round to it
@@ -139,7 +140,7 @@ class CutFinder:
             for call in self.classes.library.get(tensor, ()):
                 operands = sum(self.tensor_seconds(operand) for operand in call.operands)
                 seconds = min(seconds, operands + self.costs.lt(self.handles.thing(call.record)))
-            self._tensor_seconds[tensor] = seconds / max(1, len(self.classes.consumers.get(tensor, ())))
+            self._tensor_seconds[tensor] = seconds / max(1, self.classes.sinks.get(tensor, 0))
         return self._tensor_seconds[tensor]
 
     def _nodes(self, key: Key) -> list[Leaf | Inner]:
@@ -221,10 +222,10 @@ class CutFinder:
         if rows is not None and self.space(key[1]) not in (self.space(rows[0]), self._full(rows)):
             return None
         if len(args) == 1:
-            leaves, nodes = args[0].leaves, args[0].nodes | {key}
+            leaves, nodes = args[0].leaves, args[0].nodes | {(key, node)}
         else:
             leaves = frozenset().union(*(arg.leaves for arg in args))
-            nodes = frozenset([key]).union(*(arg.nodes for arg in args))
+            nodes = frozenset([(key, node)]).union(*(arg.nodes for arg in args))
         if node.kind == "gather":
             leaves = leaves | {(node.tensor, 0)}
         if len(leaves) > MOST_LEAVES or len(nodes) > MOST_NODES:
@@ -246,21 +247,23 @@ class CutFinder:
         nodes = set(args[0].nodes)
         for arg in args[1:]:
             total += sum(self._leaf_seconds.get(leaf, 0.0) for leaf in arg.leaves & leaves)
-            total += sum(self._node_seconds[key] for key in arg.nodes & nodes)
+            total += sum(self._node_seconds[item] for item in arg.nodes & nodes)
             leaves |= arg.leaves
             nodes |= arg.nodes
         return total
 
     def _seconds(self, key: Key, node: Inner) -> float:
-        volume = self.volume(key[1])
-        if node.kind == "reduce":
-            volume *= self.volume(node.extents)
-        cost = TABLE[node.fn].cost if node.kind == "elementwise" else 1.0
-        seconds = volume * cost * 2 / self.costs.target.f32_flops
-        if node.kind == "gather":
-            seconds += volume * dtype_of(node.dtype).size / self.costs.target.bandwidth
-        self._node_seconds[key] = max(seconds, self._node_seconds.get(key, 0.0))
-        return seconds
+        item = (key, node)
+        if item not in self._node_seconds:
+            volume = self.volume(key[1])
+            if node.kind == "reduce":
+                volume *= self.volume(node.extents)
+            cost = TABLE[node.fn].cost if node.kind == "elementwise" else 0.0 if node.kind == "broadcast" else 1.0
+            seconds = volume * cost * 2 / self.costs.target.f32_flops
+            if node.kind == "gather":
+                seconds += volume * dtype_of(node.dtype).size / self.costs.target.bandwidth
+            self._node_seconds[item] = seconds
+        return self._node_seconds[item]
 
     def _kept(self, found: list[Cut]) -> list[Cut]:
         """Return the cheapest cuts, one for each set of leaves; always the least fused of all, and some for each `rows`."""
