@@ -18,6 +18,7 @@ from .tile_choice import Arithmetic, choose_tile
 
 # Sums of more terms than this are added up in runs.
 LONG_SUM = 4096
+STATIC_SHARED_BYTES = 48 << 10
 ARITHMETIC = Arithmetic(0.4e12, 4)
 
 
@@ -35,6 +36,11 @@ class Tile:
     @property
     def threads(self) -> int:
         return (self.m // self.per_m) * (self.n // self.per_n)
+
+    def shared_bytes(self, size: int) -> int:
+        """Return the shared memory that slices of elements of `size` bytes take."""
+        padding = VECTOR_BYTES // size
+        return 2 * self.k * (self.m + self.n + 2 * padding) * size
 
 
 TILES = (
@@ -59,7 +65,8 @@ def matmul_text(region: Region, ranges: Ranges | None) -> KernelText:
     dtype = region.nodes[axes.reduce].dtype
     lanes = VECTOR_BYTES // dtype.compute.size
     product = Product(region, axes, ranges, min(lanes, 4))
-    tile = choose_tile(TILES, product.typical_size(), ARITHMETIC)
+    fitting = [tile for tile in TILES if tile.shared_bytes(dtype.compute.size) <= STATIC_SHARED_BYTES]
+    tile = choose_tile(fitting, product.typical_size(), ARITHMETIC)
     product.widen_end(min(lanes, tile.per_n, 4))
     most = bounds(product.sizes[K], ranges)[1]
     long_sum = dtype.is_float and (most is None or most > LONG_SUM)

@@ -32,7 +32,7 @@ from .target import Target
 SECTOR = 32  # bytes that memory moves at least
 TILE = 64
 FILL = 1024  # threads a multiprocessor wants
-LANES = {ELEMENTWISE: 1, ROW_THREAD: 1, ROW_WARP: 32, ROW_BLOCK: 256, ROW_SLICES: 16}
+LANES = {ELEMENTWISE: 1, ROW_THREAD: 1, ROW_WARP: 32, ROW_BLOCK: 256, ROW_SLICES: 32}
 ACROSS_ROWS = (ELEMENTWISE, ROW_THREAD, ROW_SLICES)  # neighbouring threads have neighbouring rows
 STEP = 2.5e-9  # seconds that one thread takes from one element of a row to the next
 MATMUL_EFFICIENCY = {MATMUL_TILED: 0.40, MATMUL_MMA: 0.30}

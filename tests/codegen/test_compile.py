@@ -12,7 +12,7 @@ from luminal_onnx.ir.graph import TensorType
 from luminal_onnx.ir.program import ScatterKernel
 from luminal_onnx.ir.schedule import schedules
 from luminal_onnx.plan.dims import Range, symbol
-from luminal_onnx.plan.dtypes import ALL, bfloat16, float16, float32, float64, int64
+from luminal_onnx.plan.dtypes import ALL, bfloat16, float16, float32, float64, int8, int64
 from luminal_onnx.plan.errors import LuminalError
 from regions import attention_scores, bias_gelu, conv2d, embedding, layer_norm, matmul, pool2d, softmax
 
@@ -65,10 +65,11 @@ def test_every_dtype_compiles(dtype):
         assert nvrtc.compile_cubin(text, "sm_90").startswith(b"\x7fELF")
 
 
-@pytest.mark.parametrize("dtype", [float64, float16, int64], ids=str)
-def test_products_compile_for_other_accumulators(dtype):
-    _, text = lower_region(matmul(N, 64, 64, dtype, RANGES), "matmul_tiled", RANGES)
-    assert nvrtc.compile_cubin(text, "sm_90").startswith(b"\x7fELF")
+@pytest.mark.parametrize("dtype", [float64, int64, int8], ids=str)
+@pytest.mark.parametrize("sizes", [(4096, 4096), (40, 600), (600, 40), (40, 40)], ids=str)
+def test_products_compile_for_other_accumulators(dtype, sizes):
+    _, text = lower_region(matmul(*sizes, 512, dtype), "matmul_tiled", None)
+    assert nvrtc.compile_cubin(text, "sm_80").startswith(b"\x7fELF")
 
 
 def test_vectors_become_wide_instructions():
