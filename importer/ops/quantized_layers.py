@@ -10,7 +10,7 @@ from ..context import NodeBuilder
 from ..registry import onnx_op
 from .convolution import conv
 from .linear_algebra import gemm, matmul_integer
-from .quantization import limits_of, dequantize_linear, quantize_linear, saturated
+from .quantization import dequantize_linear, limits_of, quantize_linear, saturated
 from .windows import AUTO_PAD
 
 MICROSOFT = "com.microsoft"
