@@ -74,7 +74,6 @@ class SearchSpace(ProgramSpace):
         started = time.perf_counter()
         saturated = saturate(graph, options.limits, options.without, options.extra)
         classes = read_classes(saturated)
-        saturated.engine.close()
         self.seconds["saturate"] = time.perf_counter() - started
         started = time.perf_counter()
         costs = CostModel(target, {name: range_.opt for name, range_ in graph.ranges.items()})

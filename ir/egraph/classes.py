@@ -132,7 +132,7 @@ _COMMUTING = ("add", "mul")
 
 def read_classes(saturated: Saturated) -> Classes:
     """Read everything that can be selected. Terms on their way (`Through`) and names (`GenericMatmul`) are left out."""
-    rows = saturated.engine.read()
+    rows = saturated.rows
     registers: dict[int, list[Leaf | Inner]] = {}
     _read_leaves(rows, registers)
     _read_inner(rows, registers)

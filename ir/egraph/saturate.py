@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from ...plan.errors import UnsoundRewrite
 from ..graph import Graph
 from .answers import DEMANDS
-from .engine import Engine, FactConflict
+from .engine import Engine, FactConflict, Row
 from .handles import Handles
 from .lift import Lifted, lift
 from .rulebook import selected
+from .spaces import check_spaces
 
 @dataclass(frozen=True)
 class Limits:
@@ -40,12 +41,12 @@ class SaturationReport:
 
 @dataclass
 class Saturated:
-    """A saturated e-graph, still in the engine, and what leads from it back to the graph."""
+    """A saturated e-graph, read out of the engine, and what leads from it back to the graph."""
 
     graph: Graph
     handles: Handles
     lifted: Lifted
-    engine: Engine
+    rows: dict[str, list[Row]]
     report: SaturationReport
 
 
@@ -98,8 +99,11 @@ def attempt(graph: Graph, limits: Limits, without: Collection[str] = (), extra: 
     counts.add(engine.run("(seq (saturate (run recognised)) (saturate (run facts)))"))
     report.iterations, report.matches = counts.iterations, counts.matches
     report.nodes = engine.size()
+    rows = engine.read()
+    engine.close()
+    check_spaces(rows, handles)
     report.seconds = time.perf_counter() - started
-    return Saturated(graph, handles, lifted, engine, report)
+    return Saturated(graph, handles, lifted, rows, report)
 
 
 def answer(engine: Engine, handles: Handles, answered: dict[str, set[tuple]]) -> int:
