@@ -5,6 +5,7 @@ NVRTC compiles one kernel at a time in a process, so parallel compilation takes 
 
 from __future__ import annotations
 
+import os
 import pickle
 import subprocess
 import sys
@@ -21,6 +22,7 @@ DEFAULT_ARCHES = ("sm_80", "sm_90", "sm_100")
 DEFAULT_PTX = "compute_80"
 # With fewer kernels than this to compile, starting another process costs more than it saves.
 LEAST_SHARED_JOBS = 6
+MOST_JOBS = 8
 
 
 @dataclass
@@ -43,13 +45,14 @@ def compile_sources(
     *,
     ptx: str | None = DEFAULT_PTX,
     cache: bool = True,
-    jobs: int = 2,
+    jobs: int | None = None,
 ) -> Binaries:
     """Compile every text (by its SHA-256) to a cubin for each architecture, and to PTX unless `ptx` is None.
 
-    At most `jobs` processes work at once. LuminalError holds the compiler's messages if a text is not valid.
+    At most `jobs` processes work at once; one a processor, up to 8, if that is None. LuminalError holds the compiler's messages if a text is not valid.
     """
     start = time.perf_counter()
+    jobs = jobs or min(len(os.sched_getaffinity(0)), MOST_JOBS)
     wanted = [Job(source, "cubin", arch) for arch in arches for source in sources]
     if ptx is not None:
         wanted += [Job(source, "ptx", ptx) for source in sources]
@@ -78,8 +81,9 @@ def _compile(missing: Sequence[Job], sources: Mapping[str, str], jobs: int) -> l
     if jobs <= 1 or len(missing) < LEAST_SHARED_JOBS:
         return [(job, compile_job(job, sources[job.source])) for job in missing]
     by_size = sorted(missing, key=lambda job: -len(sources[job.source]))
-    shares = [by_size[first::jobs] for first in range(jobs)]
-    with ThreadPoolExecutor(jobs) as pool:
+    workers = min(jobs, len(missing) // 2)
+    shares = [by_size[first::workers] for first in range(workers)]
+    with ThreadPoolExecutor(workers) as pool:
         results = list(pool.map(lambda share: _in_worker(share, sources), shares))
     return [pair for result in results for pair in result]
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import pickle
 import stat
+import subprocess
+import sys
 
 import pytest
 from luminal_onnx.codegen import compile_sources, kernel_cache, lower_region, lower_scatter, nvrtc
@@ -156,6 +159,23 @@ def test_workers_give_the_same_code_as_one_process(monkeypatch):
     alone = compile_sources(sources, ("sm_90",), jobs=1, cache=False)
     assert apart.cubins == alone.cubins
     assert apart.ptx == alone.ptx
+
+
+def test_two_processes_may_fill_one_cache(own_cache):
+    sources = sources_of(bias_gelu((4, 4)), softmax((4,), (30,)))
+    program = (
+        "import sys, pickle\n"
+        "from luminal_onnx.codegen import compile_sources\n"
+        "sources = pickle.load(sys.stdin.buffer)\n"
+        "for _ in range(2): result = compile_sources(sources, ('sm_90',), ptx=None, jobs=1)\n"
+        "assert result.cached == len(sources), result\n"
+    )
+    running = [subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE) for _ in range(2)]
+    for process in running:
+        process.communicate(pickle.dumps(sources), timeout=60)
+    assert [process.returncode for process in running] == [0, 0]
+    assert compile_sources(sources, ("sm_90",), ptx=None).cached == len(sources)
+    assert not [path for path in own_cache.rglob(".*") if path.is_file()]
 
 
 def test_an_error_in_a_worker_arrives(monkeypatch):
