@@ -1,6 +1,6 @@
 """The page `docs/operators.md`: every operator of ONNX, and which of its versions are imported.
 
-    python -m luminal_onnx.importer.coverage > docs/operators.md
+python -m luminal_onnx.importer.coverage > docs/operators.md
 """
 
 from __future__ import annotations
@@ -48,8 +48,7 @@ def markdown() -> str:
     for name in sorted({schema.name for schema in defs.get_all_schemas() if schema.domain == ""}):
         versions = found.get(("", name))
         if versions:
-            missing = sorted(reachable(name) - {version.since for version in versions})
-            lines.append(_line(name, versions, missing))
+            lines.append(_line(name, versions, _missing(name, versions)))
     rest = sorted(key for key in found if key[0] != "" or not defs.has(key[1]))
     lines += [_line(".".join(part for part in key if part), found[key], []) for key in rest]
     absent = sorted(name for name in _standard_names() if ("", name) not in found)
@@ -59,8 +58,12 @@ def markdown() -> str:
 def reachable(name: str) -> set[int]:
     """Return the schema versions of a standard operator that an opset from the oldest supported on means."""
     opsets = range(OLDEST_OPSET, defs.onnx_opset_version() + 1)
-    schemas = [defs.get_schema(name, opset, "") for opset in opsets if defs.has(name, opset, "")]
-    return {schema.since_version for schema in schemas if not schema.deprecated}
+    return {defs.get_schema(name, opset, "").since_version for opset in opsets if defs.has(name, opset, "")}
+
+
+def _missing(name: str, versions: list[registry.Operator]) -> list[int]:
+    absent = reachable(name) - {version.since for version in versions}
+    return sorted(since for since in absent if not defs.get_schema(name, since, "").deprecated)
 
 
 def _standard_names() -> set[str]:

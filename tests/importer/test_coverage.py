@@ -17,7 +17,7 @@ def _rows(text: str) -> dict[str, str]:
 
 def test_the_page_of_operators_is_up_to_date() -> None:
     stated, now = _rows(PAGE.read_text()), _rows(coverage.markdown())
-    assert len(now) > 200
+    assert len(now) > 150
     assert stated == now, f"run python -m luminal_onnx.importer.coverage > {PAGE}"
 
 
