@@ -56,7 +56,7 @@ def _compile(text: str, arch: str) -> str:
     options = [f"--gpu-architecture={arch}", "--std=c++17", *(f"-I{folder}" for folder in toolchain().include)]
     (result,) = nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])
     _, size = nvrtc.nvrtcGetProgramLogSize(program)
-    log = b" " * size
+    log = bytearray(size)  # one that is ours: NVRTC writes into it
     nvrtc.nvrtcGetProgramLog(program, log)
     nvrtc.nvrtcDestroyProgram(program)
     text = log.decode(errors="replace").strip("\0 \n")
