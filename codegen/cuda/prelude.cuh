@@ -1,11 +1,12 @@
 // The prelude of every emitted kernel, and the only text that knows whether it is compiled for a GPU or for the host.
 //
 // A kernel is this text, then templates, then one `extern "C" __global__` function and `LUMINAL_EXPORT(function)`.
-// After the prelude there is no #ifdef, asm, extern __shared__, address-space conversion or fast-math intrinsic: whatever
-// needs one of those is a helper here, with typed pointers and array references, and has a device and a host body.
+// After the prelude there is no #ifdef, asm, extern __shared__, address-space conversion or fast-math intrinsic:
+// whatever needs one of those is a helper here, with typed pointers and array references, and has a device and a host
+// body.
 //
-// On the GPU the compiler is NVRTC, which has no C or C++ headers of its own. On the host `luminal_host.h` (runtime/cpu)
-// plays threads, shared memory, barriers, shuffles, tensor-core instructions and asynchronous copies.
+// On the GPU the compiler is NVRTC, which has no C or C++ headers of its own. On the host `luminal_host.h`
+// (runtime/cpu) plays threads, shared memory, barriers, shuffles, tensor-core instructions and asynchronous copies.
 #ifndef LUMINAL_PRELUDE
 #define LUMINAL_PRELUDE
 
@@ -57,7 +58,8 @@ LUMINAL_DEVICE unsigned shared_address(const void* pointer) {
 }
 
 // d = a b + c, a 16x16 row-major, b 16x8 column-major, both f16, c and d f32; the fragments are PTX's for mma.m16n8k16.
-LUMINAL_DEVICE void mma_m16n8k16_f16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2], const float (&c)[4]) {
+LUMINAL_DEVICE void mma_m16n8k16_f16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2],
+                                     const float (&c)[4]) {
   asm volatile(
       "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%10,%11,%12,%13};"
       : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
@@ -65,7 +67,8 @@ LUMINAL_DEVICE void mma_m16n8k16_f16(float (&d)[4], const unsigned (&a)[4], cons
 }
 
 // The same with a and b in bf16.
-LUMINAL_DEVICE void mma_m16n8k16_bf16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2], const float (&c)[4]) {
+LUMINAL_DEVICE void mma_m16n8k16_bf16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2],
+                                      const float (&c)[4]) {
   asm volatile(
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%10,%11,%12,%13};"
       : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
@@ -101,8 +104,8 @@ LUMINAL_DEVICE void ldmatrix_x2_trans(unsigned (&r)[2], const void* row) {
                : "memory");
 }
 
-// Starts copying 16 bytes from global to shared memory, both 16-byte aligned. Of the source only the first `valid` bytes
-// (0 to 16) are read, the rest of the destination becomes zero.
+// Starts copying 16 bytes from global to shared memory, both 16-byte aligned. Of the source only the first `valid`
+// bytes (0 to 16) are read, the rest of the destination becomes zero.
 LUMINAL_DEVICE void cp_async_16(void* shared, const void* global, int valid = 16) {
   asm volatile("cp.async.cg.shared.global [%0],[%1],16,%2;" ::"r"(shared_address(shared)), "l"(global), "r"(valid)
                : "memory");
@@ -121,7 +124,7 @@ LUMINAL_DEVICE void cp_async_wait() {
 
 using bf16 = __nv_bfloat16;
 
-// ---- element types --------------------------------------------------------------------------------------------------
+// ---- element types ----
 
 // 16-bit floats are stored as such and computed as float.
 LUMINAL_DEVICE float widen(half x) { return half_to_float(x); }
@@ -157,7 +160,8 @@ struct IsSigned {
 template <class T>
 struct IntegerRange {
   static constexpr int bits = 8 * static_cast<int>(sizeof(T));
-  static constexpr T highest = static_cast<T>(IsSigned<T>::value ? ~uint64_t(0) >> (65 - bits) : ~uint64_t(0) >> (64 - bits));
+  static constexpr T highest =
+      static_cast<T>(IsSigned<T>::value ? ~uint64_t(0) >> (65 - bits) : ~uint64_t(0) >> (64 - bits));
   static constexpr T lowest = static_cast<T>(IsSigned<T>::value ? -highest - 1 : 0);
 };
 
@@ -193,8 +197,10 @@ LUMINAL_DEVICE To convert(From x) {
   } else if constexpr (SameType<To, bool>::value) {
     return x != From(0);
   } else if constexpr (SameType<To, half>::value) {
-    if constexpr (SameType<From, double>::value) return __double2half(x);
-    else return float_to_half(static_cast<float>(x));
+    if constexpr (SameType<From, double>::value)
+      return __double2half(x);
+    else
+      return float_to_half(static_cast<float>(x));
   } else if constexpr (SameType<To, bf16>::value) {
     return float_to_bf16(static_cast<float>(x));
   } else if constexpr (IsFloat<From>::value && !IsFloat<To>::value) {
@@ -204,22 +210,28 @@ LUMINAL_DEVICE To convert(From x) {
   }
 }
 
-// ---- arithmetic that C leaves open -----------------------------------------------------------------------------------
+// ---- arithmetic that C leaves open ----
 
 // The greater of two values; NaN if either is NaN.
 template <class T>
 LUMINAL_DEVICE T nan_max(T a, T b) {
-  if constexpr (IsNarrowFloat<T>::value) return convert<T>(nan_max(widen(a), widen(b)));
-  else if constexpr (IsFloat<T>::value) return a != a ? a : (b != b ? b : (a < b ? b : a));
-  else return a < b ? b : a;
+  if constexpr (IsNarrowFloat<T>::value)
+    return convert<T>(nan_max(widen(a), widen(b)));
+  else if constexpr (IsFloat<T>::value)
+    return a != a ? a : (b != b ? b : (a < b ? b : a));
+  else
+    return a < b ? b : a;
 }
 
 // The smaller of two values; NaN if either is NaN.
 template <class T>
 LUMINAL_DEVICE T nan_min(T a, T b) {
-  if constexpr (IsNarrowFloat<T>::value) return convert<T>(nan_min(widen(a), widen(b)));
-  else if constexpr (IsFloat<T>::value) return a != a ? a : (b != b ? b : (b < a ? b : a));
-  else return b < a ? b : a;
+  if constexpr (IsNarrowFloat<T>::value)
+    return convert<T>(nan_min(widen(a), widen(b)));
+  else if constexpr (IsFloat<T>::value)
+    return a != a ? a : (b != b ? b : (b < a ? b : a));
+  else
+    return b < a ? b : a;
 }
 
 // Integer division toward zero; x / 0 is 0, and the lowest integer divided by -1 wraps.
@@ -303,7 +315,7 @@ LUMINAL_DEVICE T shift_right(T x, Count count) {
   return x < T(0) ? static_cast<T>(~T(0)) : T(0);
 }
 
-// ---- memory ---------------------------------------------------------------------------------------------------------
+// ---- memory ----
 
 // N adjacent elements that are loaded and stored as one access of sizeof(T) * N bytes: 1, 2, 4, 8 or 16.
 template <class T, int N>
@@ -355,7 +367,7 @@ LUMINAL_DEVICE void store_pack(T* target, const Pack<T, N>& pack) {
   *reinterpret_cast<Word*>(target) = word;
 }
 
-// ---- warps ----------------------------------------------------------------------------------------------------------
+// ---- warps ----
 
 constexpr unsigned ALL_LANES = 0xffffffffu;
 
@@ -387,8 +399,8 @@ LUMINAL_DEVICE T shuffle_from(T value, int lane) {
   }
 }
 
-// Combines the values of each `Width` neighbouring lanes by the associative, commutative `combine(a, b)`; every lane gets
-// the result, in one fixed order of combining. All lanes of the warp take part.
+// Combines the values of each `Width` neighbouring lanes by the associative, commutative `combine(a, b)`; every lane
+// gets the result, in one fixed order of combining. All lanes of the warp take part.
 template <int Width = 32, class T, class Combine>
 LUMINAL_DEVICE T warp_reduce(T value, Combine combine) {
 #pragma unroll
@@ -411,14 +423,16 @@ LUMINAL_DEVICE T warp_min(T value) {
   return warp_reduce<Width>(value, [](T a, T b) { return nan_min(a, b); });
 }
 
-// ---- tensor cores ---------------------------------------------------------------------------------------------------
+// ---- tensor cores ----
 
 // mma_m16n8k16_f16 or _bf16, chosen by the element type of a and b.
 template <class T>
 LUMINAL_DEVICE void mma_m16n8k16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2], const float (&c)[4]) {
   static_assert(IsNarrowFloat<T>::value, "mma_m16n8k16 takes half or bf16");
-  if constexpr (SameType<T, half>::value) mma_m16n8k16_f16(d, a, b, c);
-  else mma_m16n8k16_bf16(d, a, b, c);
+  if constexpr (SameType<T, half>::value)
+    mma_m16n8k16_f16(d, a, b, c);
+  else
+    mma_m16n8k16_bf16(d, a, b, c);
 }
 
 // Two floats rounded to T and packed in one register, `low` in the low half: an element pair of an mma fragment.

@@ -1,8 +1,8 @@
 """The CPU road: emitted CUDA C++ kernels, compiled by the host's C++ compiler and run with a checker.
 
-`compile_host` makes a `HostKernel` of a kernel's text; `HostKernel.launch` runs it with a grid and blocks as on a GPU.
-The C++ side is a shim (`luminal_host.h`) that every kernel's prelude includes, and a runtime library: `scheduler.cpp` is
-the place to start reading.
+`compile_host` makes a `HostKernel` of a kernel's text; `HostKernel.launch` runs it with a grid and blocks as on a
+GPU. The C++ side is a shim (`luminal_host.h`) that every kernel's prelude includes, and a runtime
+library: `scheduler.cpp` is the place to start reading.
 """
 
 from .checked import CheckedBuffer

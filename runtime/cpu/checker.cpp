@@ -1,12 +1,13 @@
 // Finds accesses out of bounds, misaligned, of uninitialised bytes, to read-only buffers, and data races.
 //
-// A kernel is compiled with -fsanitize=thread, which calls __tsan_readN and __tsan_writeN before every access, and linked
-// with the functions at the end of this file in place of that sanitizer's own runtime.
+// A kernel is compiled with -fsanitize=thread, which calls __tsan_readN and __tsan_writeN before every access, and
+// linked with the functions at the end of this file in place of that sanitizer's own runtime.
 //
-// Two accesses are ordered if they are of one thread; or of one block with a block barrier between; or of one warp with a
+// Two accesses are ordered if they are of one thread; or of one block with a block barrier between; or of one warp with
+// a
 // __syncwarp between. A stamp says who and when: thread of the launch + 1 (32 bits), barriers passed by the block (14),
-// fences passed by the warp (14), kind (2), atomic (1). The reads since the last write are kept as one stamp that stands
-// for a set: one thread, lanes of one warp, threads of one block, or threads of several blocks.
+// fences passed by the warp (14), kind (2), atomic (1). The reads since the last write are kept as one stamp that
+// stands for a set: one thread, lanes of one warp, threads of one block, or threads of several blocks.
 #include "checker.h"
 
 #include <algorithm>
@@ -58,19 +59,27 @@ Stamp join(Stamp before, Stamp now) {
   if (before.bits == 0 || ordered(before, now)) return now;
   const unsigned threads = worker->threads;
   Readers readers = before.readers();
-  if (before.block(threads) != now.block(threads)) readers = SEVERAL_BLOCKS;
-  else if (before.warp(threads) != now.warp(threads)) readers = std::max(readers, ONE_BLOCK);
-  else readers = std::max(readers, ONE_WARP);
+  if (before.block(threads) != now.block(threads))
+    readers = SEVERAL_BLOCKS;
+  else if (before.warp(threads) != now.warp(threads))
+    readers = std::max(readers, ONE_BLOCK);
+  else
+    readers = std::max(readers, ONE_WARP);
   return now.with(readers);
 }
 
-bool is_write(Access access) { return access == WRITE || access == WRITE_BYTES || access == ATOMIC || access == BEGIN_COPY; }
+bool is_write(Access access) {
+  return access == WRITE || access == WRITE_BYTES || access == ATOMIC || access == BEGIN_COPY;
+}
 
 const char* verb(Access access) {
   switch (access) {
-    case ATOMIC: return "atomic access";
-    case BEGIN_COPY: return "asynchronous copy";
-    default: return is_write(access) ? "write" : "read";
+    case ATOMIC:
+      return "atomic access";
+    case BEGIN_COPY:
+      return "asynchronous copy";
+    default:
+      return is_write(access) ? "write" : "read";
   }
 }
 
@@ -104,8 +113,8 @@ void Checker::check_end() {
       }
     }
     if (missing)
-      record_fault("the kernel has ended and %zu of the %zu bytes of %s were never written (first: byte %zu)", missing, buffer.bytes,
-                   buffer.name, first);
+      record_fault("the kernel has ended and %zu of the %zu bytes of %s were never written (first: byte %zu)", missing,
+                   buffer.bytes, buffer.name, first);
   }
 }
 
@@ -143,7 +152,8 @@ void Checker::fault_outside(const char* address, size_t bytes, Access access, vo
   for (const Region& buffer : buffers) consider(buffer);
   consider(dynamic_shared);
   consider(static_shared);
-  if (!nearest) fault("out of bounds %s of %zu bytes: the kernel has no buffers, @pc:%x@", verb(access), bytes, offset(pc));
+  if (!nearest)
+    fault("out of bounds %s of %zu bytes: the kernel has no buffers, @pc:%x@", verb(access), bytes, offset(pc));
   fault("out of bounds %s of %zu bytes at byte %td of %s, which has %zu bytes, @pc:%x@", verb(access), bytes,
         address - nearest->begin, nearest->name, nearest->bytes, offset(pc));
 }
@@ -160,7 +170,8 @@ void Checker::access(const char* address, size_t bytes, Access access, void* pc)
   if (begin + bytes > region->bytes) fault_outside(address, bytes, access, pc);
   bool any_alignment = access == READ_BYTES || access == WRITE_BYTES;
   if (!any_alignment && reinterpret_cast<uintptr_t>(address) % bytes)
-    fault("misaligned %s of %zu bytes at byte %zu of %s, @pc:%x@", verb(access), bytes, begin, region->name, offset(pc));
+    fault("misaligned %s of %zu bytes at byte %zu of %s, @pc:%x@", verb(access), bytes, begin, region->name,
+          offset(pc));
   if (is_write(access) && region->read_only)
     fault("%s at byte %zu of the read-only buffer %s, @pc:%x@", verb(access), begin, region->name, offset(pc));
   record(*region, begin, bytes, access, pc);
@@ -172,16 +183,19 @@ void Checker::record(Region& region, size_t begin, size_t bytes, Access access, 
     if (region.states[i] == UNINITIALISED)
       fault("%s of uninitialised byte %zu of %s, @pc:%x@", verb(access), i, region.name, offset(pc));
     if (region.states[i] == BEING_COPIED)
-      fault("%s of byte %zu of %s, which an asynchronous copy still writes (it has not been waited for), @pc:%x@", verb(access), i,
-            region.name, offset(pc));
+      fault("%s of byte %zu of %s, which an asynchronous copy still writes (it has not been waited for), @pc:%x@",
+            verb(access), i, region.name, offset(pc));
   }
   const Stamp now = stamp_now(access == ATOMIC);
   auto race = [&](size_t cell, const char* other, Stamp before, uint32_t other_pc) {
     const unsigned threads = worker->threads;
-    fault("data race at byte %zu of %s: %s by thread %d of block %zu, @pc:%x@, after a %s by thread %zu of block %zu, @pc:%x@, "
-          "with no barrier between",
-          cell * region.granule, region.name, verb(access), worker->current, static_cast<size_t>(worker->block_number), offset(pc),
-          other, static_cast<size_t>(before.place(threads)), static_cast<size_t>(before.block(threads)), other_pc);
+    fault(
+        "data race at byte %zu of %s: %s by thread %d of block %zu, @pc:%x@, after a %s by thread %zu of block %zu, "
+        "@pc:%x@, "
+        "with no barrier between",
+        cell * region.granule, region.name, verb(access), worker->current, static_cast<size_t>(worker->block_number),
+        offset(pc), other, static_cast<size_t>(before.place(threads)), static_cast<size_t>(before.block(threads)),
+        other_pc);
   };
   for (size_t i = begin / region.granule; i <= (begin + bytes - 1) / region.granule; i++) {
     Cell& cell = region.cells[i];
@@ -203,7 +217,8 @@ void Checker::record(Region& region, size_t begin, size_t bytes, Access access, 
 
 void check_access(const void* address, size_t bytes, Access access, void* pc) {
   Worker* w = worker;
-  if (w && w->launch->checker && w->current >= 0) w->launch->checker->access(static_cast<const char*>(address), bytes, access, pc);
+  if (w && w->launch->checker && w->current >= 0)
+    w->launch->checker->access(static_cast<const char*>(address), bytes, access, pc);
 }
 
 }  // namespace luminal
@@ -212,9 +227,9 @@ using namespace luminal;
 
 #define LUMINAL_HOOK(name, bytes, access) \
   extern "C" void name(void* address) { check_access(address, bytes, access, __builtin_return_address(0)); }
-#define LUMINAL_HOOKS(bytes)                             \
-  LUMINAL_HOOK(__tsan_read##bytes, bytes, READ)          \
-  LUMINAL_HOOK(__tsan_write##bytes, bytes, WRITE)        \
+#define LUMINAL_HOOKS(bytes)                              \
+  LUMINAL_HOOK(__tsan_read##bytes, bytes, READ)           \
+  LUMINAL_HOOK(__tsan_write##bytes, bytes, WRITE)         \
   LUMINAL_HOOK(__tsan_unaligned_read##bytes, bytes, READ) \
   LUMINAL_HOOK(__tsan_unaligned_write##bytes, bytes, WRITE)
 LUMINAL_HOOKS(1)
@@ -238,7 +253,8 @@ extern "C" void __tsan_vptr_read(void**) {}
 template <class Word>
 static Word compare_and_swap(void* target, Word expected, Word desired, void* pc) {
   check_access(target, sizeof(Word), ATOMIC, pc);
-  __atomic_compare_exchange_n(static_cast<Word*>(target), &expected, desired, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+  __atomic_compare_exchange_n(static_cast<Word*>(target), &expected, desired, false, __ATOMIC_SEQ_CST,
+                              __ATOMIC_SEQ_CST);
   return expected;
 }
 

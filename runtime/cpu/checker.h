@@ -9,12 +9,12 @@
 namespace luminal {
 
 enum Access {
-  READ,         // of `bytes` at a multiple of `bytes`
+  READ,  // of `bytes` at a multiple of `bytes`
   WRITE,
-  READ_BYTES,   // of any number of bytes at any address
+  READ_BYTES,  // of any number of bytes at any address
   WRITE_BYTES,
   ATOMIC,
-  BEGIN_COPY,   // an asynchronous copy may write from now on, and until its end nobody may read
+  BEGIN_COPY,  // an asynchronous copy may write from now on, and until its end nobody may read
 };
 
 // Raises a fault if the running thread may not do this; does nothing in unchecked launches. `pc` is in the kernel.

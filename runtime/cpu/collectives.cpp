@@ -8,9 +8,14 @@ extern "C" void luminal_run_shuffle(void** requests, unsigned lanes) {
     if (!(lanes >> lane & 1)) continue;
     auto* own = static_cast<LuminalShuffle*>(requests[lane]);
     int source = own->source & (LANES - 1);
-    if (own->source < 0) own->result = own->value;
-    else if (lanes >> source & 1) own->result = static_cast<LuminalShuffle*>(requests[source])->value;
-    else memset(&own->result, 0x7f, sizeof own->result);  // a lane outside the mask holds nothing useful
+    if (own->source < 0)
+      own->result = own->value;
+    else if (lanes >> source & 1)
+      own->result = static_cast<LuminalShuffle*>(requests[source])->value;
+    else if (worker->launch->checker)
+      fault("lane %d shuffles from lane %d, which is not in the mask %08x", lane, source, lanes);
+    else
+      memset(&own->result, 0x7f, sizeof own->result);  // whatever is there
   }
 }
 

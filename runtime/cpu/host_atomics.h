@@ -7,9 +7,15 @@ uint32_t luminal_compare_and_swap_32(void* target, uint32_t expected, uint32_t d
 uint64_t luminal_compare_and_swap_64(void* target, uint64_t expected, uint64_t desired);
 }
 
-inline uint16_t luminal_compare_and_swap(void* p, uint16_t e, uint16_t d) { return luminal_compare_and_swap_16(p, e, d); }
-inline uint32_t luminal_compare_and_swap(void* p, uint32_t e, uint32_t d) { return luminal_compare_and_swap_32(p, e, d); }
-inline uint64_t luminal_compare_and_swap(void* p, uint64_t e, uint64_t d) { return luminal_compare_and_swap_64(p, e, d); }
+inline uint16_t luminal_compare_and_swap(void* p, uint16_t e, uint16_t d) {
+  return luminal_compare_and_swap_16(p, e, d);
+}
+inline uint32_t luminal_compare_and_swap(void* p, uint32_t e, uint32_t d) {
+  return luminal_compare_and_swap_32(p, e, d);
+}
+inline uint64_t luminal_compare_and_swap(void* p, uint64_t e, uint64_t d) {
+  return luminal_compare_and_swap_64(p, e, d);
+}
 
 template <int Bytes>
 struct LuminalWord;
@@ -70,6 +76,6 @@ inline T atomicExch(T* p, LuminalSame<T> v) {
 template <class T>
 inline T atomicCAS(T* p, LuminalSame<T> expected, LuminalSame<T> desired) {
   using Word = typename LuminalWord<sizeof(T)>::type;
-  return luminal_bit_cast<T>(
-      luminal_compare_and_swap(p, luminal_bit_cast<Word>(static_cast<T>(expected)), luminal_bit_cast<Word>(static_cast<T>(desired))));
+  return luminal_bit_cast<T>(luminal_compare_and_swap(p, luminal_bit_cast<Word>(static_cast<T>(expected)),
+                                                      luminal_bit_cast<Word>(static_cast<T>(desired))));
 }

@@ -11,11 +11,11 @@ struct LuminalParameter {
 template <class T>
 constexpr LuminalParameter luminal_parameter() {
   using V = std::remove_cv_t<T>;
-  return {std::is_pointer_v<V>               ? 'p'
-          : std::is_floating_point_v<V>      ? 'f'
-          : !std::is_integral_v<V>           ? 'o'
-          : std::is_signed_v<V>              ? 'i'
-                                             : 'u',
+  return {std::is_pointer_v<V>          ? 'p'
+          : std::is_floating_point_v<V> ? 'f'
+          : !std::is_integral_v<V>      ? 'o'
+          : std::is_signed_v<V>         ? 'i'
+                                        : 'u',
           static_cast<uint8_t>(sizeof(V))};
 }
 
@@ -46,10 +46,10 @@ struct LuminalEntry<Kernel> {
 // In a batch of kernels the name is a macro, so it is expanded before it is joined.
 #define LUMINAL_EXPORT(kernel) LUMINAL_EXPORT_AS(kernel)
 
-#define LUMINAL_EXPORT_AS(kernel)                                                                                    \
-  extern "C" __attribute__((visibility("default"))) void kernel##__run(void** arguments) {                        \
-    LuminalEntry<kernel>::run(arguments);                                                                         \
-  }                                                                                                               \
-  extern "C" __attribute__((visibility("default"))) const LuminalParameter* kernel##__parameters() {              \
-    return LuminalEntry<kernel>::parameters;                                                                      \
+#define LUMINAL_EXPORT_AS(kernel)                                                                    \
+  extern "C" __attribute__((visibility("default"))) void kernel##__run(void** arguments) {           \
+    LuminalEntry<kernel>::run(arguments);                                                            \
+  }                                                                                                  \
+  extern "C" __attribute__((visibility("default"))) const LuminalParameter* kernel##__parameters() { \
+    return LuminalEntry<kernel>::parameters;                                                         \
   }

@@ -1,4 +1,5 @@
-// 16-bit floats: fast conversions where the processor has them, and the functions that CUDA's headers hide from host code.
+// 16-bit floats: fast conversions where the processor has them, and the functions that CUDA's headers hide from host
+// code.
 #pragma once
 
 #ifdef __F16C__
@@ -22,14 +23,14 @@ inline half float_to_half(float x) { return __float2half_rn(x); }
 inline float bf16_to_float(__nv_bfloat16 x) { return __bfloat162float(x); }
 inline __nv_bfloat16 float_to_bf16(float x) { return __float2bfloat16_rn(x); }
 
-#define LUMINAL_VIA_FLOAT(name, expression)                                                   \
-  inline half name(half a) {                                                                  \
-    float x = half_to_float(a);                                                               \
-    return float_to_half(expression);                                                         \
-  }                                                                                           \
-  inline __nv_bfloat16 name(__nv_bfloat16 a) {                                                \
-    float x = bf16_to_float(a);                                                               \
-    return float_to_bf16(expression);                                                         \
+#define LUMINAL_VIA_FLOAT(name, expression)    \
+  inline half name(half a) {                   \
+    float x = half_to_float(a);                \
+    return float_to_half(expression);          \
+  }                                            \
+  inline __nv_bfloat16 name(__nv_bfloat16 a) { \
+    float x = bf16_to_float(a);                \
+    return float_to_bf16(expression);          \
   }
 LUMINAL_VIA_FLOAT(hexp, expf(x))
 LUMINAL_VIA_FLOAT(hexp2, exp2f(x))

@@ -5,15 +5,19 @@
 template <class A, class B>
 inline std::common_type_t<A, B> max(A a, B b) {
   using T = std::common_type_t<A, B>;
-  if constexpr (std::is_floating_point_v<T>) return b != b || static_cast<T>(a) > static_cast<T>(b) ? a : b;
-  else return static_cast<T>(a) > static_cast<T>(b) ? a : b;
+  if constexpr (std::is_floating_point_v<T>)
+    return b != b || static_cast<T>(a) > static_cast<T>(b) ? a : b;
+  else
+    return static_cast<T>(a) > static_cast<T>(b) ? a : b;
 }
 
 template <class A, class B>
 inline std::common_type_t<A, B> min(A a, B b) {
   using T = std::common_type_t<A, B>;
-  if constexpr (std::is_floating_point_v<T>) return b != b || static_cast<T>(a) < static_cast<T>(b) ? a : b;
-  else return static_cast<T>(a) < static_cast<T>(b) ? a : b;
+  if constexpr (std::is_floating_point_v<T>)
+    return b != b || static_cast<T>(a) < static_cast<T>(b) ? a : b;
+  else
+    return static_cast<T>(a) < static_cast<T>(b) ? a : b;
 }
 
 inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }

@@ -10,16 +10,22 @@ void luminal_cp_async_commit();
 void luminal_cp_async_wait(int groups);
 }
 
-inline void mma_m16n8k16_f16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2], const float (&c)[4], LUMINAL_LINE) {
+inline void mma_m16n8k16_f16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2], const float (&c)[4],
+                             LUMINAL_LINE) {
   luminal_mma_f16(d, a, b, c, line);
 }
-inline void mma_m16n8k16_bf16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2], const float (&c)[4], LUMINAL_LINE) {
+inline void mma_m16n8k16_bf16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2], const float (&c)[4],
+                              LUMINAL_LINE) {
   luminal_mma_bf16(d, a, b, c, line);
 }
 inline void ldmatrix_x4(unsigned (&r)[4], const void* row, LUMINAL_LINE) { luminal_ldmatrix(r, row, 4, false, line); }
-inline void ldmatrix_x4_trans(unsigned (&r)[4], const void* row, LUMINAL_LINE) { luminal_ldmatrix(r, row, 4, true, line); }
+inline void ldmatrix_x4_trans(unsigned (&r)[4], const void* row, LUMINAL_LINE) {
+  luminal_ldmatrix(r, row, 4, true, line);
+}
 inline void ldmatrix_x2(unsigned (&r)[2], const void* row, LUMINAL_LINE) { luminal_ldmatrix(r, row, 2, false, line); }
-inline void ldmatrix_x2_trans(unsigned (&r)[2], const void* row, LUMINAL_LINE) { luminal_ldmatrix(r, row, 2, true, line); }
+inline void ldmatrix_x2_trans(unsigned (&r)[2], const void* row, LUMINAL_LINE) {
+  luminal_ldmatrix(r, row, 2, true, line);
+}
 inline void cp_async_16(void* shared, const void* global, int valid = 16, LUMINAL_LINE) {
   luminal_cp_async(shared, global, 16, valid, line);
 }

@@ -19,7 +19,6 @@ from .support import runtime_library
 
 Argument = np.ndarray | np.generic | int | float | ctypes.c_void_p
 
-_MAX_THREADS = 1024
 _GRID_LIMITS = (2**31 - 1, 65535, 65535)
 _MESSAGE_BYTES = 2048
 _SLOT = 16
@@ -112,8 +111,8 @@ class HostKernel:
 
         Arrays are passed as pointers and must be C-contiguous, `ctypes.c_void_p` is passed as it is, NumPy scalars go
         by value and must have the parameter's type. `reverse` runs blocks and threads in the opposite order: a right
-        kernel gives the same bits. `buffers` belongs to kernels compiled with check=True: all memory that the kernel may
-        use; without it the arrays among `args` count, as initialised.
+        kernel gives the same bits. `buffers` belongs to kernels compiled with check=True: all memory that the kernel
+        may use; without it the arrays among `args` count, as initialised.
 
         InvalidInput if the arguments do not fit the kernel. KernelFault if the kernel breaks a rule: diverging barriers
         always; with check=True also races, bounds, alignment, uninitialised reads. After a fault the arrays are
@@ -162,8 +161,11 @@ class HostKernel:
     def _validate_shape(self, grid: tuple[int, int, int], block: tuple[int, int, int], shared_bytes: int) -> None:
         if len(grid) != 3 or any(not 0 <= size <= limit for size, limit in zip(grid, _GRID_LIMITS)):
             raise InvalidInput(f"kernel {self.entry}: grid {grid}, expected 3 sizes of 0 up to {_GRID_LIMITS}")
-        if len(block) != 3 or any(size < 1 for size in block) or block[0] * block[1] * block[2] > _MAX_THREADS:
-            raise InvalidInput(f"kernel {self.entry}: block {block}, expected 3 sizes of at least 1, {_MAX_THREADS} threads at most")
+        most = self.source.largest_block
+        if len(block) != 3 or any(size < 1 for size in block) or block[0] * block[1] * block[2] > most:
+            raise InvalidInput(
+                f"kernel {self.entry}: block {block}, expected 3 sizes of at least 1, {most} threads in all"
+            )
         if shared_bytes < 0:
             raise InvalidInput(f"kernel {self.entry}: {shared_bytes} bytes of shared memory")
 
@@ -180,7 +182,9 @@ class HostKernel:
             slot = values_at + shift + position * _SLOT
             value = self._value(position, argument, parameter, copies)
             ctypes.memmove(base + slot, value, len(value))
-            ctypes.memmove(base + position * pointer_bytes, (base + slot).to_bytes(pointer_bytes, "little"), pointer_bytes)
+            ctypes.memmove(
+                base + position * pointer_bytes, (base + slot).to_bytes(pointer_bytes, "little"), pointer_bytes
+            )
         return table, list(args)
 
     def _value(self, position: int, argument: Argument, parameter: Parameter, copies: GuardedCopies | None) -> bytes:
@@ -265,4 +269,3 @@ def _as_scalar(where: str, value: int | float, parameter: Parameter) -> np.gener
     if parameter.kind in "iu" and not np.iinfo(dtype).min <= value <= np.iinfo(dtype).max:
         raise InvalidInput(f"{where}: {value} does not fit a {parameter}")
     return dtype.type(value)
-

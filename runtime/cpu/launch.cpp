@@ -55,7 +55,8 @@ void return_worker(std::unique_ptr<Worker> done) {
   idle_workers.push_back(std::move(done));
 }
 
-// The kernel's shared object: where it is loaded, and this OS thread's copy of its thread-local (that is, shared) memory.
+// The kernel's shared object: where it is loaded, and this OS thread's copy of its thread-local (that is, shared)
+// memory.
 struct Image {
   const void* inside;
   std::vector<Range> segments;
@@ -126,12 +127,13 @@ void run_blocks(Launch& launch, AfterBlock after_block) {
   for (uint64_t claimed; !launch.faulted && (claimed = launch.next_block++) < launch.blocks;) {
     w.block_number = launch.reverse ? launch.blocks - 1 - claimed : claimed;
     uint64_t rows = w.block_number / launch.grid.x;
-    luminal_position.block = {static_cast<unsigned>(w.block_number % launch.grid.x), static_cast<unsigned>(rows % launch.grid.y),
-                              static_cast<unsigned>(rows / launch.grid.y)};
+    luminal_position.block = {static_cast<unsigned>(w.block_number % launch.grid.x),
+                              static_cast<unsigned>(rows % launch.grid.y), static_cast<unsigned>(rows / launch.grid.y)};
     poison(w.dynamic_shared, launch.shared_bytes);
     if (launch.poison_static_shared) poison(image.thread_local_memory, image.thread_local_bytes);
     if (launch.checker)
-      launch.checker->begin_block(w.dynamic_shared, launch.shared_bytes, image.thread_local_memory, image.thread_local_bytes);
+      launch.checker->begin_block(w.dynamic_shared, launch.shared_bytes, image.thread_local_memory,
+                                  image.thread_local_bytes);
     run_block(w);
     w.fiber = -1;
     after_block();

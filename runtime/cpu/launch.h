@@ -27,6 +27,7 @@ struct LuminalLaunchRequest {
   uint64_t buffer_count;
 };
 
-// Runs a launch to its end. Returns 0, or 1 after a fault, with its text in `message`. Any thread may call it at any time.
+// Runs a launch to its end. Returns 0, or 1 after a fault, with its text in `message`. Any thread may call it at any
+// time.
 int luminal_launch(const LuminalLaunchRequest* request, char* message, uint64_t capacity);
 }

@@ -14,7 +14,7 @@ _PC = re.compile(r"@pc:([0-9a-f]+)@")
 
 
 def explain(message: str, source: KernelSource, shared_object: Path) -> str:
-    """Return the message with `@line:N@` and `@pc:X@` (an offset in the shared object) as line numbers and their text."""
+    """Return the message with `@line:N@` and `@pc:X@` (an offset in the shared object) as lines of the source."""
     offsets = _PC.findall(message)
     lines = dict(zip(offsets, _lines_of(offsets, source, shared_object)))
 

@@ -1,8 +1,8 @@
 // What a kernel includes when it is compiled for the host: CUDA's own types, and everything that NVRTC has built in.
 //
 // The real CUDA headers compile with a plain C++ compiler and bring the vector types, half, bf16 and their conversions.
-// What they hide from host code, and what only a GPU has, stands in the headers below; the parts that need state live in
-// the runtime library (scheduler.cpp and its neighbours), which every kernel's shared object is linked against.
+// What they hide from host code, and what only a GPU has, stands in the headers below; the parts that need state live
+// in the runtime library (scheduler.cpp and its neighbours), which every kernel's shared object is linked against.
 #ifndef LUMINAL_HOST_H
 #define LUMINAL_HOST_H
 

@@ -14,7 +14,7 @@ namespace luminal {
 constexpr int MAX_THREADS = 1024;
 constexpr int LANES = 32;
 constexpr int MAX_WARPS = MAX_THREADS / LANES;
-constexpr size_t STACK_BYTES = 128 << 10;
+constexpr size_t STACK_BYTES = 256 << 10;
 // Fills memory that nothing has written: NaN as float, double, half and bf16, and large as an integer.
 constexpr uint16_t POISON = 0x7fff;
 
@@ -28,7 +28,7 @@ struct Launch {
   size_t shared_bytes;
   bool reverse;
   bool poison_static_shared;  // not when other kernels live in the same shared object, whose memory would be filled too
-  Checker* checker;  // null unless the kernel was compiled for checking
+  Checker* checker;           // null unless the kernel was compiled for checking
   uint64_t blocks;
   std::atomic<uint64_t> next_block{0};
 
@@ -74,8 +74,8 @@ struct Worker {
   int threads = 0, warps = 0;
   int current = -1;
   int started = 0, finished = 0;
-  bool plain = false;   // no thread has had to wait yet: `started` and `finished` are not kept up to date
-  int rows_given = 0;   // in plain mode: threads of the rows that were begun
+  bool plain = false;  // no thread has had to wait yet: `started` and `finished` are not kept up to date
+  int rows_given = 0;  // in plain mode: threads of the rows that were begun
   unsigned ready[MAX_WARPS];
   unsigned waiting[MAX_WARPS];
   int waiting_count = 0;

@@ -1,8 +1,9 @@
 // Runs the threads of a block as fibers, one at a time.
 //
-// A fiber claims the next thread, runs it to its end, claims another. Only when a thread has to wait does the next thread
-// get a fiber of its own, so a kernel without barriers is a plain loop. When no thread can run, control returns to the hub:
-// all threads wait at one barrier and are released, or the block is stuck, which is a fault and never a hang.
+// A fiber claims the next thread, runs it to its end, claims another. Only when a thread has to wait does the next
+// thread get a fiber of its own, so a kernel without barriers is a plain loop. When no thread can run, control returns
+// to the hub: all threads wait at one barrier and are released, or the block is stuck, which is a fault and never a
+// hang.
 #include <stdarg.h>
 #include <stdio.h>
 #include <sys/mman.h>
@@ -98,8 +99,10 @@ void fiber_main() {
   w.launch->run(w.launch->arguments);
   for (;;) {
     int next = first_ready(w);
-    if (next == NO_THREAD) switch_fiber(w, -1);
-    else resume(w, next);
+    if (next == NO_THREAD)
+      switch_fiber(w, -1);
+    else
+      resume(w, next);
   }
 }
 
@@ -170,7 +173,8 @@ void release_barrier(Worker& w) {
 
 // Nothing can run and the block has not come together at one barrier.
 void record_divergence(Worker& w) {
-  int at_barrier = NO_THREAD, other_line = NO_THREAD, in_collective = NO_THREAD, collective_count = 0, ended = NO_THREAD;
+  int at_barrier = NO_THREAD, other_line = NO_THREAD, in_collective = NO_THREAD, collective_count = 0,
+      ended = NO_THREAD;
   for (int thread = 0; thread < w.threads; thread++) {
     int warp = thread / LANES;
     unsigned collective = 0;
@@ -179,8 +183,10 @@ void record_divergence(Worker& w) {
       collective_count++;
       if (in_collective == NO_THREAD) in_collective = thread;
     } else if (w.waiting[warp] & bit(thread)) {
-      if (at_barrier == NO_THREAD) at_barrier = thread;
-      else if (other_line == NO_THREAD && w.line_of[thread] != w.line_of[at_barrier]) other_line = thread;
+      if (at_barrier == NO_THREAD)
+        at_barrier = thread;
+      else if (other_line == NO_THREAD && w.line_of[thread] != w.line_of[at_barrier])
+        other_line = thread;
     } else if (ended == NO_THREAD) {
       ended = thread;
     }
@@ -194,7 +200,8 @@ void record_divergence(Worker& w) {
     separator = ", ";
   }
   if (at_barrier != NO_THREAD) {
-    add("%s%d wait at __syncthreads (first: thread %d, @line:%d@)", separator, w.waiting_count, at_barrier, w.line_of[at_barrier]);
+    add("%s%d wait at __syncthreads (first: thread %d, @line:%d@)", separator, w.waiting_count, at_barrier,
+        w.line_of[at_barrier]);
     separator = ", ";
   }
   if (other_line != NO_THREAD) add(", thread %d at another one, @line:%d@", other_line, w.line_of[other_line]);
@@ -242,8 +249,8 @@ void record_fault(const char* format, ...) {
   if (launch.faulted) return;
   const uint3& block = luminal_position.block;
   uint3 place = worker->current < 0 ? luminal_position.thread : coordinates(worker->current);
-  int n = snprintf(launch.fault, sizeof launch.fault, "block (%u, %u, %u), thread (%u, %u, %u): ", block.x, block.y, block.z,
-                   place.x, place.y, place.z);
+  int n = snprintf(launch.fault, sizeof launch.fault, "block (%u, %u, %u), thread (%u, %u, %u): ", block.x, block.y,
+                   block.z, place.x, place.y, place.z);
   va_list values;
   va_start(values, format);
   vsnprintf(launch.fault + n, sizeof launch.fault - n, format, values);
@@ -298,8 +305,10 @@ extern "C" int luminal_block_barrier(bool vote, int line) {
   Worker& w = *worker;
   end_plain_mode(w);
   int thread = w.current;
-  if (w.waiting_count == 0) w.barrier_line = line;
-  else if (w.barrier_line != line) w.lines_differ = true;
+  if (w.waiting_count == 0)
+    w.barrier_line = line;
+  else if (w.barrier_line != line)
+    w.lines_differ = true;
   w.line_of[thread] = line;
   w.waiting[thread / LANES] |= bit(thread);
   w.waiting_count++;
@@ -308,21 +317,24 @@ extern "C" int luminal_block_barrier(bool vote, int line) {
   return w.vote_result;
 }
 
-extern "C" void luminal_warp_collective(unsigned mask, LuminalCollective collective, void* request, int line, bool fence) {
+extern "C" void luminal_warp_collective(unsigned mask, LuminalCollective collective, void* request, int line,
+                                        bool fence) {
   Worker& w = *worker;
   end_plain_mode(w);
   int thread = w.current, warp = thread / LANES, lane = thread % LANES;
   int lanes_of_warp = w.threads - warp * LANES;
   if (lanes_of_warp < LANES) mask &= (1u << lanes_of_warp) - 1;
-  if (!(mask & bit(thread))) fault("lane %d calls a warp collective whose mask %08x leaves it out, @line:%d@", lane, mask, line);
+  if (!(mask & bit(thread)))
+    fault("lane %d calls a warp collective whose mask %08x leaves it out, @line:%d@", lane, mask, line);
 
   CollectiveGroup* group = nullptr;
   for (int i = 0; i < w.group_count[warp] && !group; i++) {
     CollectiveGroup& other = w.groups[warp][i];
-    if (other.mask == mask) group = &other;
+    if (other.mask == mask)
+      group = &other;
     else if (other.mask & mask)
-      fault("warp collective with mask %08x, @line:%d@, while lanes of mask %08x wait for it, @line:%d@", mask, line, other.mask,
-            other.line);
+      fault("warp collective with mask %08x, @line:%d@, while lanes of mask %08x wait for it, @line:%d@", mask, line,
+            other.mask, other.line);
   }
   if (!group) {
     if (w.group_count[warp] == 4) fault("more than 4 warp collectives of one warp are pending, @line:%d@", line);
@@ -333,7 +345,8 @@ extern "C" void luminal_warp_collective(unsigned mask, LuminalCollective collect
     group->line = line;
   }
   if (group->collective != collective || group->line != line)
-    fault("divergent warp collectives: lane %d is at @line:%d@, others of its warp at @line:%d@", lane, line, group->line);
+    fault("divergent warp collectives: lane %d is at @line:%d@, others of its warp at @line:%d@", lane, line,
+          group->line);
   group->arrived |= bit(thread);
   group->requests[lane] = request;
   w.line_of[thread] = line;

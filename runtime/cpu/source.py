@@ -6,7 +6,9 @@ import re
 from dataclasses import dataclass
 from functools import cached_property
 
+MAX_THREADS = 1024
 _END_OF_PRELUDE = "#endif  // LUMINAL_PRELUDE\n"
+_LAUNCH_BOUND = re.compile(r"__launch_bounds__\(\s*(\d+)")
 _DEFINED_MACRO = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)", re.MULTILINE)
 
 
@@ -34,8 +36,14 @@ class KernelSource:
         """The number of the first line after the prelude."""
         return self.prelude.count("\n") + 1
 
+    @cached_property
+    def largest_block(self) -> int:
+        """The most threads that a block may have: what `__launch_bounds__` says, else what a device can take."""
+        bound = _LAUNCH_BOUND.search(self.body)
+        return int(bound.group(1)) if bound else MAX_THREADS
+
     def in_namespace(self, name: str) -> str:
-        """The body as one of several in a compilation: in a namespace, its entry renamed, its macros undone after it."""
+        """The body as one of several in a compilation: in a namespace, its entry renamed, its macros undone."""
         macros = dict.fromkeys((self.entry, *_DEFINED_MACRO.findall(self.body)))
         return "\n".join(
             (

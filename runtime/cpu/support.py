@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import time
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -77,7 +78,9 @@ def precompiled_header(prelude: str, check: bool, folder: Path) -> Path:
     target = folder / f"header_{key(prelude, *flags)}"
     header = target / "prelude.h"
     if _is_whole(target):
+        os.utime(target)
         return header
+    _sweep(folder)
     scratch = temporary_name(target)
     scratch.mkdir(mode=0o700)
     try:
@@ -90,6 +93,15 @@ def precompiled_header(prelude: str, check: bool, folder: Path) -> Path:
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return header
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what nobody needs: headers (some 35 MB each) of a week without use, and what killed processes left."""
+    for pattern, days in (("header_*", 7), (".*", 1)):
+        for path in folder.glob(pattern):
+            with suppress(OSError):
+                if time.time() - path.stat().st_mtime > days * 86400:
+                    shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def _is_whole(folder: Path) -> bool:

@@ -1,4 +1,5 @@
-// Tensor-core instructions, by the fragment layouts of the PTX manual. Products are exact, sums are in float, in order of k.
+// Tensor-core instructions, by the fragment layouts of the PTX manual. Products are exact, sums are in float, in order
+// of k.
 #include "checker.h"
 #include "machine.h"
 
@@ -27,7 +28,8 @@ void run_mma(void** requests, unsigned) {
     for (int half_word = 0; half_word < 2; half_word++) {
       for (int i = 0; i < 4; i++)
         a[group + i % 2 * 8][column + i / 2 * 8 + half_word] = to_float(m->a[i] >> (16 * half_word) & 0xffffu);
-      for (int i = 0; i < 2; i++) b[column + i * 8 + half_word][group] = to_float(m->b[i] >> (16 * half_word) & 0xffffu);
+      for (int i = 0; i < 2; i++)
+        b[column + i * 8 + half_word][group] = to_float(m->b[i] >> (16 * half_word) & 0xffffu);
     }
     for (int i = 0; i < 4; i++) sum[group + i / 2 * 8][column + i % 2] = m->c[i];
   }
@@ -76,7 +78,8 @@ extern "C" void luminal_mma_bf16(float* d, const unsigned* a, const unsigned* b,
 
 extern "C" void luminal_ldmatrix(unsigned* r, const void* row, int matrices, bool transposed, int line) {
   if (static_cast<int>(luminal_lane()) < matrices * 8) {
-    if (reinterpret_cast<uintptr_t>(row) % 16) fault("misaligned ldmatrix: a row does not start at a multiple of 16 bytes, @line:%d@", line);
+    if (reinterpret_cast<uintptr_t>(row) % 16)
+      fault("misaligned ldmatrix: a row does not start at a multiple of 16 bytes, @line:%d@", line);
     check_access(row, 16, READ, __builtin_return_address(0));
   }
   LdmatrixRequest request{r, row, matrices, transposed};

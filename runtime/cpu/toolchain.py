@@ -33,7 +33,9 @@ def toolchain() -> Toolchain:
     """Find the tools once a process. MissingDependency names what to install."""
     compiler = shutil.which(os.environ.get("CXX", "g++")) or shutil.which("g++")
     if compiler is None:
-        raise MissingDependency("running kernels on the CPU needs g++ 11 or later; install it (Debian: apt-get install g++)")
+        raise MissingDependency(
+            "running kernels on the CPU needs g++ 11 or later; install it (Debian: apt-get install g++)"
+        )
     version = _ask(compiler, "--version").splitlines()[0]
     target = _ask(compiler, "-dumpmachine")
     include = _cuda_include()
@@ -51,7 +53,9 @@ def toolchain() -> Toolchain:
 def _ask(compiler: str, question: str) -> str:
     done = subprocess.run([compiler, question], capture_output=True, text=True)
     if done.returncode:
-        raise MissingDependency(f"{compiler} {question} fails, install a working g++ 11 or later: {done.stderr.strip()}")
+        raise MissingDependency(
+            f"{compiler} {question} fails, install a working g++ 11 or later: {done.stderr.strip()}"
+        )
     return done.stdout.strip()
 
 
@@ -63,8 +67,8 @@ def _cuda_include() -> tuple[str, ...]:
             if folders and (root / "crt" / "host_config.h").is_file():
                 return tuple(dict.fromkeys((str(root), *map(str, folders))))
     raise MissingDependency(
-        f"running kernels on the CPU needs CUDA's headers: run `pip install {_HEADER_WHEELS}`, or install a CUDA toolkit "
-        "and name its folder in $CUDA_HOME"
+        f"running kernels on the CPU needs CUDA's headers: run `pip install {_HEADER_WHEELS}`, or install a CUDA "
+        "toolkit and name its folder in $CUDA_HOME"
     )
 
 

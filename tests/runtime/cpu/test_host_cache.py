@@ -6,6 +6,7 @@ import os
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -90,12 +91,23 @@ def test_a_damaged_precompiled_header_is_rebuilt(prelude, tmp_path):
     assert sorted(path.name for path in folder.iterdir()) == [header.parent.name]  # nothing left behind
 
 
+def test_old_headers_and_leftovers_are_swept(prelude, tmp_path):
+    folder = cache.private_folder(tmp_path / "host")
+    for name, days in (("header_old", 8), ("header_recent", 3), (".build-killed", 2), (".build-running", 0)):
+        (folder / name).mkdir()
+        moment = time.time() - days * 86400
+        os.utime(folder / name, (moment, moment))
+    header = support.precompiled_header(prelude, False, folder)
+    assert {path.name for path in folder.iterdir()} == {header.parent.name, "header_recent", ".build-running"}
+
+
 _TWO_PROCESSES = """
 import sys, numpy as np
 from pathlib import Path
 from luminal_onnx.runtime.cpu import compile_many
 prelude = Path(sys.argv[1]).read_text()
-texts = [prelude + f'extern "C" __global__ void fill(int* o) {{ o[0] = {v}; }}\\nLUMINAL_EXPORT(fill)\\n' for v in range(6)]
+kernel = 'extern "C" __global__ void fill(int* o) {{ o[0] = {}; }}\\nLUMINAL_EXPORT(fill)\\n'
+texts = [prelude + kernel.format(value) for value in range(6)]
 out = np.zeros(1, np.int32)
 seen = []
 for kernel in compile_many([(text, "fill") for text in texts], cache_dir=Path(sys.argv[2])):

@@ -20,8 +20,8 @@ def _silu_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 def test_arguments_of_every_kind(prelude, host_cache):
     text = f"""{prelude}
-extern "C" __global__ void scalars(int32_t* seen, bool b, int8_t i8, int64_t i64, uint16_t u16, float f, double d, half h,
-                                   bf16 g, const float* null) {{
+extern "C" __global__ void scalars(int32_t* seen, bool b, int8_t i8, int64_t i64, uint16_t u16, float f, double d,
+                                   half h, bf16 g, const float* null) {{
   seen[0] = b;
   seen[1] = i8;
   seen[2] = static_cast<int32_t>(i64 >> 32);
@@ -93,8 +93,15 @@ def test_arguments_that_do_not_fit(change, message, compile_file):
 
 @pytest.mark.parametrize(
     ("grid", "block", "shared"),
-    [((1, 1), (1, 1, 1), 0), ((1, 65536, 1), (1, 1, 1), 0), ((1, 1, 1), (1025, 1, 1), 0), ((1, 1, 1), (0, 1, 1), 0), ((1, 1, 1), (1, 1, 1), -1)],
-)  # fmt: skip
+    [
+        ((1, 1), (1, 1, 1), 0),
+        ((1, 65536, 1), (1, 1, 1), 0),
+        ((1, 1, 1), (257, 1, 1), 0),  # __launch_bounds__(256)
+        ((1, 1, 1), (16, 16, 2), 0),
+        ((1, 1, 1), (0, 1, 1), 0),
+        ((1, 1, 1), (1, 1, 1), -1),
+    ],
+)
 def test_launch_shapes_that_no_device_takes(grid, block, shared, compile_file):
     a = np.zeros(8, np.float32)
     with pytest.raises(InvalidInput, match="kernel elementwise: "):
@@ -104,7 +111,9 @@ def test_launch_shapes_that_no_device_takes(grid, block, shared, compile_file):
 def test_buffers_need_a_checked_kernel(compile_file):
     a = np.zeros(8, np.float32)
     with pytest.raises(InvalidInput, match="compiled with check=True"):
-        compile_file("elementwise").launch((1, 1, 1), (8, 1, 1), 0, [a, a, a, np.int32(8)], buffers=[CheckedBuffer("a", a)])
+        compile_file("elementwise").launch(
+            (1, 1, 1), (8, 1, 1), 0, [a, a, a, np.int32(8)], buffers=[CheckedBuffer("a", a)]
+        )
 
 
 def test_views_of_one_arena_are_told_apart_by_the_checker(compile_file):
@@ -165,7 +174,10 @@ def test_many_blocks_in_parallel_give_the_same_bits(compile_file):
 def test_text_that_does_not_compile_is_named(prelude, host_cache):
     good = prelude + 'extern "C" __global__ void k(float* o) { o[0] = 1; }\nLUMINAL_EXPORT(k)\n'
     bad = prelude + 'extern "C" __global__ void k(float* o) { o[0] = undeclared; }\nLUMINAL_EXPORT(k)\n'
-    unknown = prelude + 'extern "C" void nowhere();\nextern "C" __global__ void k(float* o) { nowhere(); }\nLUMINAL_EXPORT(k)\n'
+    unknown = (
+        prelude
+        + 'extern "C" void nowhere();\nextern "C" __global__ void k(float* o) { nowhere(); }\nLUMINAL_EXPORT(k)\n'
+    )
     with pytest.raises(KernelFault, match=r"kernel k does not compile for the CPU:\n.*k\.cu:\d+.*undeclared"):
         compile_host(bad, "k", cache_dir=host_cache)
     with pytest.raises(KernelFault, match="kernel k does not compile for the CPU:(.|\n)*nowhere"):

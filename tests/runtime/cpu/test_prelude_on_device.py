@@ -28,8 +28,8 @@ template <class T> __device__ void integers(T* o) {
   o[4] = saturate_cast<T>(1.5f) + saturate_cast<T>(1.5);
   all(o);
 }
-extern "C" __global__ void everything(int8_t* a, int16_t* b, int32_t* c, int64_t* d, uint8_t* e, uint16_t* f, uint32_t* g,
-                                      uint64_t* h, half* i, bf16* j, float* k, double* l, bool* m) {
+extern "C" __global__ void everything(int8_t* a, int16_t* b, int32_t* c, int64_t* d, uint8_t* e, uint16_t* f,
+                                      uint32_t* g, uint64_t* h, half* i, bf16* j, float* k, double* l, bool* m) {
   integers(a); integers(b); integers(c); integers(d); integers(e); integers(f); integers(g); integers(h);
   all(i); all(j); all(k); all(l); all(m);
   k[0] = floor_mod(k[1], k[2]) + INFINITY + quiet_nan() + NAN;

@@ -9,7 +9,8 @@ import pytest
 from luminal_onnx.runtime.cpu import compile_many
 
 C_TYPES = {
-    np.dtype(np.int8): "int8_t", np.dtype(np.int16): "int16_t", np.dtype(np.int32): "int32_t", np.dtype(np.int64): "int64_t",
+    np.dtype(np.int8): "int8_t", np.dtype(np.int16): "int16_t", np.dtype(np.int32): "int32_t",
+    np.dtype(np.int64): "int64_t",
     np.dtype(np.uint8): "uint8_t", np.dtype(np.uint16): "uint16_t", np.dtype(np.uint32): "uint32_t",
     np.dtype(np.uint64): "uint64_t", np.dtype(np.float16): "half", np.dtype(ml_dtypes.bfloat16): "bf16",
     np.dtype(np.float32): "float", np.dtype(np.float64): "double", np.dtype(np.bool_): "bool",
@@ -29,7 +30,26 @@ def _values(dtype: np.dtype, seed: int) -> np.ndarray:
         small = rng.integers(0, 10, 32) - (5 if dtype.kind == "i" else 0)
         wide = rng.integers(info.min, info.max, 32, dtype=dtype, endpoint=True)
         return np.concatenate([small.astype(dtype), wide, np.array([0, 1, info.min, info.max], dtype)])
-    special = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 0.5, -0.5, 1.5, 2.5, 127.5, 255.0, -129.0, 65504.0, 3e9, -3e9, 1e19]
+    special = [
+        0.0,
+        -0.0,
+        1.0,
+        -1.0,
+        np.inf,
+        -np.inf,
+        np.nan,
+        0.5,
+        -0.5,
+        1.5,
+        2.5,
+        127.5,
+        255.0,
+        -129.0,
+        65504.0,
+        3e9,
+        -3e9,
+        1e19,
+    ]
     with np.errstate(over="ignore"):
         return np.concatenate([rng.standard_normal(64) * 50, special]).astype(dtype)
 
@@ -60,7 +80,9 @@ def _run_binary(kernel, a, b, rows: int) -> np.ndarray:
 
 
 def _trunc_div(a, b):
-    return np.array([0 if y == 0 else abs(int(x)) // abs(int(y)) * (1 if (x < 0) == (y < 0) else -1) for x, y in zip(a, b)], object)
+    return np.array(
+        [0 if y == 0 else abs(int(x)) // abs(int(y)) * (1 if (x < 0) == (y < 0) else -1) for x, y in zip(a, b)], object
+    )
 
 
 def _power(a, b):
@@ -88,7 +110,9 @@ def _wrap(exact: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 INTEGER_FUNCTIONS = {
     "trunc_div": _trunc_div,
-    "trunc_mod": lambda a, b: np.array([0 if y == 0 else x - y * q for x, y, q in zip(*_exact(a, b), _trunc_div(a, b))], object),
+    "trunc_mod": lambda a, b: np.array(
+        [0 if y == 0 else x - y * q for x, y, q in zip(*_exact(a, b), _trunc_div(a, b))], object
+    ),
     "floor_div": lambda a, b: np.array([0 if y == 0 else x // y for x, y in zip(*_exact(a, b))], object),
     "floor_mod": lambda a, b: np.array([0 if y == 0 else x % y for x, y in zip(*_exact(a, b))], object),
     "nan_max": lambda a, b: np.maximum(a, b),
@@ -155,7 +179,9 @@ def _convert(values: np.ndarray, to: np.dtype) -> np.ndarray:
     if values.dtype.kind in "fV" and to.kind in "iu":
         info = np.iinfo(to)
         wide = values.astype(np.float64)
-        clamped = [0 if np.isnan(v) else info.min if v <= info.min else info.max if v >= info.max else int(v) for v in wide]
+        clamped = [
+            0 if np.isnan(v) else info.min if v <= info.min else info.max if v >= info.max else int(v) for v in wide
+        ]
         return np.array(clamped, to)
     if to.kind == "V" and values.dtype != np.float64:
         values = values.astype(np.float32)

@@ -2,12 +2,13 @@
 constexpr int PITCH = 72;
 
 LUMINAL_DEVICE void load_tile(half* tile, const half* source) {
-  for (int i = threadIdx.x; i < 64 * 8; i += 128) cp_async_16(tile + i / 8 * PITCH + i % 8 * 8, source + i / 8 * 64 + i % 8 * 8);
+  for (int i = threadIdx.x; i < 64 * 8; i += 128)
+    cp_async_16(tile + i / 8 * PITCH + i % 8 * 8, source + i / 8 * 64 + i % 8 * 8);
 }
 
 extern "C" __global__ void __launch_bounds__(128)
-    attention(const half* __restrict__ q, const half* __restrict__ k, const half* __restrict__ v, float* __restrict__ o, int keys,
-              float scale) {
+    attention(const half* __restrict__ q, const half* __restrict__ k, const half* __restrict__ v, float* __restrict__ o,
+              int keys, float scale) {
   half* tile_q = dynamic_shared<half>();
   half* tile_k = tile_q + 64 * PITCH;
   half* tile_v = tile_k + 64 * PITCH;
@@ -54,8 +55,8 @@ extern "C" __global__ void __launch_bounds__(128)
     for (int kk = 0; kk < 4; kk++) {
       const float* low = score[2 * kk];
       const float* high = score[2 * kk + 1];
-      unsigned a[4] = {pack_pair<half>(low[0], low[1]), pack_pair<half>(low[2], low[3]), pack_pair<half>(high[0], high[1]),
-                       pack_pair<half>(high[2], high[3])};
+      unsigned a[4] = {pack_pair<half>(low[0], low[1]), pack_pair<half>(low[2], low[3]),
+                       pack_pair<half>(high[0], high[1]), pack_pair<half>(high[2], high[3])};
 #pragma unroll
       for (int n = 0; n < 8; n++) {
         unsigned b[2];

@@ -14,8 +14,8 @@ LUMINAL_DEVICE void multiply(const T* a, const T* b, float* d) {  // d[16][8] +=
   for (int i = 0; i < 4; i++) d[(group + i / 2 * 8) * 8 + column + i % 2] = sum[i];
 }
 
-extern "C" __global__ void matrices(const half* a16, const half* b16, float* d16, const bf16* abf, const bf16* bbf, float* dbf,
-                                    const uint16_t* tile, unsigned* loaded) {
+extern "C" __global__ void matrices(const half* a16, const half* b16, float* d16, const bf16* abf, const bf16* bbf,
+                                    float* dbf, const uint16_t* tile, unsigned* loaded) {
   multiply(a16, b16, d16);
   multiply(abf, bbf, dbf);
   __shared__ __align__(16) uint16_t rows[32][8];

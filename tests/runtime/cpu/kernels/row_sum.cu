@@ -1,5 +1,6 @@
 // o[row] = sum of x[row, :], one block a row
-extern "C" __global__ void __launch_bounds__(256) row_sum(const float* __restrict__ x, float* __restrict__ o, int columns) {
+extern "C" __global__ void __launch_bounds__(256)
+    row_sum(const float* __restrict__ x, float* __restrict__ o, int columns) {
   __shared__ float part[8];
   const float* row = x + static_cast<int64_t>(blockIdx.x) * columns;
   float sum = 0.0f;

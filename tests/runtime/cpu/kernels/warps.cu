@@ -1,7 +1,8 @@
 // Shuffles, votes, block votes, atomics and constant memory; 64 threads
 __constant__ int TABLE[4] = {1, 20, 300, 4000};
 
-extern "C" __global__ void __launch_bounds__(64) warps(const int* __restrict__ in, int* __restrict__ out, int* __restrict__ counters) {
+extern "C" __global__ void __launch_bounds__(64)
+    warps(const int* __restrict__ in, int* __restrict__ out, int* __restrict__ counters) {
   __shared__ int count;
   int t = threadIdx.x, v = in[t];
   if (t == 0) count = 0;
