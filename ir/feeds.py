@@ -9,6 +9,7 @@ import numpy as np
 from ..plan.dims import evaluate, symbol, symbols
 from ..plan.dtypes import from_numpy
 from ..plan.errors import InvalidInput
+from ..plan.solving import solve
 from .graph import Graph, TensorType
 
 Feeds = Mapping[str, np.ndarray] | Sequence[np.ndarray]
@@ -29,6 +30,11 @@ def bind_feeds(
             names = symbols(extent)
             if len(names) == 1 and extent == symbol(*names):
                 _check_extent(env.setdefault(*names, array.shape[axis]), name, value.type, axis, array)
+    for value, array in zip(graph.inputs, arrays, strict=True):
+        for extent, size in zip(value.shape, array.shape, strict=True):
+            solved = solve(extent, size)
+            if solved is not None:
+                env.setdefault(*solved)
     for name, value, array in zip(graph.input_names, graph.inputs, arrays, strict=True):
         for axis, extent in enumerate(value.shape):
             unknown = symbols(extent) - env.keys()

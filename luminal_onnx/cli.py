@@ -225,10 +225,13 @@ def env(as_json: bool) -> None:
 
 
 def parse_dims(items: Iterable[str]) -> dict[str, Any]:
-    """Parse `batch=8`, `batch=1:32` and `batch=1:8:32`, also several joined by commas."""
+    """Parse `batch=8`, `batch=1:32`, `batch=1:8:32` and expressions such as `H=32*h`, also several joined by commas."""
     dims: dict[str, Any] = {}
     for item in (part for text in items for part in text.split(",")):
         name, separator, sizes = item.partition("=")
+        if separator and name and ":" not in sizes and any(character.isalpha() for character in sizes):
+            dims[name] = sizes
+            continue
         numbers = sizes.split(":")
         if not separator or not name or len(numbers) > 3 or not all(number.isdigit() for number in numbers):
             raise InvalidInput(f"--dim {item!r} is not NAME=SIZE, NAME=MIN:MAX or NAME=MIN:OPT:MAX")

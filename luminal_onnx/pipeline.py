@@ -24,7 +24,7 @@ DEFAULT_ARCHES = ("sm_80", "sm_90", "sm_100")
 VERIFY_SECONDS = 60.0
 # The families of generated kernels; a kernel's name starts with its family's.
 TEMPLATES = ("elementwise", "row_thread", "row_warp", "row_block", "row_slices", "matmul_tiled", "matmul_mma", "scatter")
-DimSpec = int | tuple[int, int] | tuple[int, int, int]
+DimSpec = int | str | tuple[int, int] | tuple[int, int, int]
 Progress = Callable[[str], None]
 
 

@@ -10,6 +10,7 @@ from ..plan.dims import Dim, Expr, evaluate, symbol, symbols
 from ..plan.errors import InvalidInput, LuminalError
 from ..plan.lt import LtMatmul
 from ..plan.records import KernelRecord, KernelStep, LtStep, Plan, Port
+from ..plan.solving import solve
 from .memory import MemoryPlan, plan_memory
 
 _GRID_LIMITS = (2**31 - 1, 65535, 65535)
@@ -176,6 +177,7 @@ def bind_dims(plan: Plan, shapes: Sequence[Sequence[int]]) -> dict[str, int]:
                     f"{_invalid(port, axis)} Expected: {dims[name]} Got: {size}\n"
                     f" Dim {name} is {dims[name]} from {first_seen[name]}; it must be the same everywhere."
                 )
+    _solve_others(plan, shapes, dims)
     for port, shape in zip(plan.inputs, shapes):
         for axis, (dim, size) in enumerate(zip(port.shape, shape)):
             expected = _evaluated(dim, dims, port)
@@ -186,6 +188,23 @@ def bind_dims(plan: Plan, shapes: Sequence[Sequence[int]]) -> dict[str, int]:
                     " Please fix either the inputs/outputs or the model."
                 )
     return dims
+
+
+def _solve_others(plan: Plan, shapes: Sequence[Sequence[int]], dims: dict[str, int]) -> None:
+    """Add symbols that no axis shows alone, such as h where an axis is `32*h`."""
+    for port, shape in zip(plan.inputs, shapes):
+        for axis, (dim, size) in enumerate(zip(port.shape, shape)):
+            solved = solve(dim, size)
+            if solved is None or solved[0] in dims:
+                continue
+            name, value = solved
+            allowed = plan.ranges.get(name)
+            if allowed is not None and not allowed.min <= value <= allowed.max:
+                raise InvalidInput(
+                    f"{_invalid(port, axis)} Expected: {dim} with {name} in {allowed.min}..{allowed.max} Got: {size}\n"
+                    f" Feed a size in that range, or compile with --dim {name}=MIN:OPT:MAX."
+                )
+            dims[name] = value
 
 
 def symbol_name(dim: Dim) -> str | None:
