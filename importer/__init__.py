@@ -37,7 +37,8 @@ def load(
     """Import a model given by path, bytes or as a `ModelProto`, which is not changed.
 
     `dims` maps names of dims, as the model spells them, to a size, to (min, max) or (min, opt, max), or to the name of
-    another dim that it always equals. A dim without a name is called `<input>_d<axis>`. `shapes` fixes whole inputs.
+    another dim that it always equals, or an expression such as "32*h", whose new names may then have entries of their
+    own. A dim without a name is called `<input>_d<axis>`. `shapes` fixes whole inputs.
     What is left unsaid may be 1 to 4096. An initializer that is also an input keeps its stored value: it is no input.
 
     Raises InvalidModel for a damaged or contradictory model, UnsupportedModel for one that uses what is not supported

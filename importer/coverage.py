@@ -15,7 +15,7 @@ OLDEST_OPSET = 7
 _HEAD = """# Operators
 
 Which versions of ONNX's operators are imported: those that opset {oldest} and later mean. Written by
-`python -m luminal_onnx.importer.coverage`. `luminal-onnx check model.onnx` says what a model uses that is not supported.
+`python -m luminal_onnx.importer.coverage`. `luminal-onnx check model.onnx` says what of a model is not supported.
 
 Everything is compiled for inference. Shapes must follow from dims: an operator whose result has a size that only data
 decides is not supported, nor is a loop whose number of trips only data decides; other loops are unrolled.

@@ -68,10 +68,11 @@ class InputDims:
         """
         fixed: dict[str, Dim] = {}
         ranges: dict[str, Range] = {}
+        written = {name: self._expression(name, spec) for name, spec in dims.items() if isinstance(spec, str)}
         for name, spec in dims.items():
             key = self._known(name)
-            if isinstance(spec, str):
-                fixed[key] = symbol(self._known(spec))
+            if name in written:
+                fixed[key] = written[name]
             elif isinstance(spec, int):
                 fixed[key] = _size(name, spec)
             else:
@@ -82,6 +83,8 @@ class InputDims:
                     ranges[key] = known
         for name, sizes in shapes.items():
             self._fix_shape(name, sizes, fixed)
+        numbers = {name: dim for name, dim in fixed.items() if isinstance(dim, int)}
+        fixed = {name: substitute(dim, numbers) for name, dim in fixed.items()}
         self.shapes = {name: tuple(substitute(dim, fixed) for dim in shape) for name, shape in self.shapes.items()}
         for name, sizes in shapes.items():
             if self.shapes[name] != tuple(sizes):
@@ -92,6 +95,17 @@ class InputDims:
         used = sorted({found for shape in self.shapes.values() for dim in shape for found in symbols(dim)})
         self.ranges = {name: ranges.get(name, DEFAULT_RANGE) for name in used}
         self.open = set(used) - set(ranges)
+
+    def _expression(self, name: str, text: str) -> Dim:
+        """Read a dim that is given as an expression, such as `32*h`; names that the model does not have are new ones."""
+        if text in self._symbols or text in self.original:
+            return symbol(self._known(text))
+        expression = _parsed(text)
+        if expression is None or self._known(name) in symbols(expression):
+            raise InvalidInput(
+                f"dims: {name!r} cannot be {text!r}; expected an expression of other dims, such as '32*h'"
+            )
+        return substitute(expression, {inner: symbol(self._symbol(inner)) for inner in symbols(expression)})
 
     def _known(self, name: str) -> str:
         safe = self._symbols.get(name, name)

@@ -9,7 +9,7 @@ import pytest
 from luminal_onnx.importer import load
 from luminal_onnx.ir import interpreter
 from luminal_onnx.plan.dims import Range, symbol
-from luminal_onnx.plan.errors import InvalidModel, UnsupportedModel
+from luminal_onnx.plan.errors import InvalidInput, InvalidModel, UnsupportedModel
 from onnx import TensorProto, helper, numpy_helper, parser
 from tolerances import ELEMENTWISE, assert_close
 
@@ -70,6 +70,22 @@ def test_a_name_that_is_an_expression_of_other_dims_is_that_expression() -> None
     shapes = [v.shape for v in load(model([helper.make_node("Relu", ["x"], ["o"])], inputs, [value("o")])).graph.inputs]
     assert shapes[1] == (symbol("past") + symbol("seq"),)
     assert shapes[2] == (symbol("past_stranger"),)
+
+
+def test_a_dim_may_be_an_expression_of_new_ones() -> None:
+    subject = model([helper.make_node("Relu", ["x"], ["y"])], [value("x", ["H", "W"])], [value("y")])
+    graph = load(subject, dims={"H": "32*h", "h": (1, 2, 5), "W": "h + 1"}).graph
+    assert graph.inputs[0].shape == (32 * symbol("h"), symbol("h") + 1)
+    assert graph.ranges == {"h": Range(1, 2, 5)}
+    feeds = {"x": array(96, 4)}
+    np.testing.assert_array_equal(interpreter.run(graph, feeds)[0], np.maximum(feeds["x"], 0))
+    for shape in ((100, 4), (96, 5), (192, 7)):
+        with pytest.raises(InvalidInput):
+            interpreter.run(graph, {"x": array(*shape)})
+    assert load(subject, dims={"H": "32*h", "h": 2}).graph.inputs[0].shape == (64, symbol("W"))
+    for text in ("H + 1", "32*", "a//"):
+        with pytest.raises(InvalidInput, match="dims: 'H' cannot be"):
+            load(subject, dims={"H": text})
 
 
 SHAPE_PROGRAM = """
