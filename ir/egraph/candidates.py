@@ -85,11 +85,11 @@ class _Finder:
             self.found[tensor] = self._of_tensor(tensor)
             for candidate in self.found[tensor]:
                 wanted.extend(read for read in candidate.reads if read not in self.classes.inputs)
-                wanted.extend(write for write in candidate.writes if write != tensor)
         result = CandidateSet(self.classes, self.costs)
         for tensor in sorted(self.found, key=self.classes.order):
             for candidate in self.found[tensor]:
-                result.add(candidate)
+                if all(write in self.found for write in candidate.writes):  # else it stores what nobody reads
+                    result.add(candidate)
         for candidates in result.by_tensor.values():
             candidates.sort(key=lambda candidate: candidate.cost)
         return result
