@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -30,7 +31,7 @@ class CheckedBuffer:
 
 
 @dataclass
-class _Region:
+class Region:
     """One guarded copy; arrays that overlap share one."""
 
     name: str
@@ -39,7 +40,8 @@ class _Region:
     granule: int
     initialised: bool
     read_only: bool
-    fully_written: bool
+    must_start: int  # from here to `must_end` every byte must be written
+    must_end: int
     address: int = 0
 
     @property
@@ -70,19 +72,19 @@ class GuardedCopies:
                 _bytes_of(array)[:] = copy
 
 
-def _region(buffer: CheckedBuffer) -> _Region:
+def _region(buffer: CheckedBuffer) -> Region:
     array = buffer.array
     if not array.flags.c_contiguous:
         raise InvalidInput(f"checked buffer {buffer.name!r} is not C-contiguous")
     granule = {1: 1, 2: 2}.get(array.itemsize, 4)
     start = array.ctypes.data
-    return _Region(
-        buffer.name, start, start + array.nbytes, granule, buffer.initialised, buffer.read_only, buffer.fully_written
-    )
+    end = start + array.nbytes
+    must = (start, end) if buffer.fully_written else (start, start)
+    return Region(buffer.name, start, end, granule, buffer.initialised, buffer.read_only, *must)
 
 
-def _merge(regions: list[_Region]) -> list[_Region]:
-    merged: list[_Region] = []
+def _merge(regions: list[Region]) -> list[Region]:
+    merged: list[Region] = []
     for region in sorted(regions, key=lambda region: region.start):
         last = merged[-1] if merged else None
         if last is None or region.start >= last.end:
@@ -94,11 +96,14 @@ def _merge(regions: list[_Region]) -> list[_Region]:
         last.granule = min(last.granule, region.granule)
         last.initialised |= region.initialised
         last.read_only &= region.read_only
-        last.fully_written |= region.fully_written
+        if last.must_start == last.must_end:
+            last.must_start, last.must_end = region.must_start, region.must_end
+        elif region.must_start < region.must_end:
+            last.must_end = max(last.must_end, region.must_end)
     return merged
 
 
-def _copy_in(region: _Region, buffers: Sequence[CheckedBuffer]) -> np.ndarray:
+def _copy_in(region: Region, buffers: Sequence[CheckedBuffer]) -> np.ndarray:
     storage = np.empty(region.bytes + 2 * _GUARD + 2 * _ALIGNMENT, np.uint8)
     base = storage.ctypes.data + _GUARD
     offset = _GUARD + (region.start - base) % _ALIGNMENT
@@ -117,6 +122,4 @@ def _bytes_of(array: np.ndarray) -> np.ndarray:
 
 
 def _memory(address: int, count: int) -> np.ndarray:
-    import ctypes
-
     return np.frombuffer((ctypes.c_uint8 * count).from_address(address), np.uint8)

@@ -104,9 +104,8 @@ void Checker::begin_block(char* dynamic, size_t dynamic_bytes, char* statics, si
 
 void Checker::check_end() {
   for (const Region& buffer : buffers) {
-    if (!buffer.fully_written) continue;
     size_t missing = 0, first = 0;
-    for (size_t i = buffer.bytes; i-- > 0;) {
+    for (size_t i = buffer.must_end; i-- > buffer.must_begin;) {
       if (buffer.cells[i / buffer.granule].write == 0) {
         missing++;
         first = i;
@@ -114,7 +113,7 @@ void Checker::check_end() {
     }
     if (missing)
       record_fault("the kernel has ended and %zu of the %zu bytes of %s were never written (first: byte %zu)", missing,
-                   buffer.bytes, buffer.name, first);
+                   buffer.must_end - buffer.must_begin, buffer.name, first - buffer.must_begin);
   }
 }
 

@@ -35,7 +35,7 @@ struct Region {
   size_t bytes = 0;
   size_t granule = 1;  // bytes that share one history
   bool read_only = false;
-  bool fully_written = false;  // every byte must have been written when the launch ends
+  size_t must_begin = 0, must_end = 0;  // the bytes that must have been written when the launch ends
   std::vector<Cell> cells;
   std::vector<uint8_t> states;
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...plan.errors import InvalidInput, KernelFault
 from .build import BuiltKernel, build_kernel, build_kernels, host_folder, processors
-from .checked import CheckedBuffer, GuardedCopies
+from .checked import CheckedBuffer, GuardedCopies, Region
 from .locate import explain
 from .source import KernelSource
 from .support import runtime_library
@@ -34,8 +34,9 @@ class _Buffer(ctypes.Structure):
         ("granule", ctypes.c_uint32),
         ("initialised", ctypes.c_uint8),
         ("read_only", ctypes.c_uint8),
-        ("fully_written", ctypes.c_uint8),
-        ("reserved", ctypes.c_uint8),
+        ("reserved", ctypes.c_uint8 * 2),
+        ("must_begin", ctypes.c_uint64),
+        ("must_end", ctypes.c_uint64),
     ]
 
 
@@ -141,12 +142,7 @@ class HostKernel:
             poison_static_shared=self._built.alone,
         )
         if copies:
-            entries = (_Buffer * len(copies.regions))(
-                *(
-                    _Buffer(r.name.encode(), r.address, r.bytes, r.granule, r.initialised, r.read_only, r.fully_written)
-                    for r in copies.regions
-                )
-            )
+            entries = (_Buffer * len(copies.regions))(*map(_buffer_entry, copies.regions))
             request.buffers = entries
             request.buffer_count = len(entries)
         message = ctypes.create_string_buffer(_MESSAGE_BYTES)
@@ -256,6 +252,19 @@ def _read_parameters(entries: ctypes._Pointer) -> tuple[Parameter, ...]:
         entry = entries[len(parameters)]
         parameters.append(Parameter(entry.kind.decode(), entry.size))
     return tuple(parameters)
+
+
+def _buffer_entry(region: Region) -> _Buffer:
+    return _Buffer(
+        name=region.name.encode(),
+        address=region.address,
+        bytes=region.bytes,
+        granule=region.granule,
+        initialised=region.initialised,
+        read_only=region.read_only,
+        must_begin=region.must_start - region.start,
+        must_end=region.must_end - region.start,
+    )
 
 
 def _argument_buffers(args: Sequence[Argument]) -> list[CheckedBuffer]:

@@ -176,7 +176,8 @@ void add_buffers(Checker& checker, const LuminalLaunchRequest& request) {
     region.name = buffer.name;
     region.granule = buffer.granule;
     region.read_only = buffer.read_only;
-    region.fully_written = buffer.fully_written;
+    region.must_begin = buffer.must_begin;
+    region.must_end = buffer.must_end;
     region.reset(static_cast<char*>(buffer.address), buffer.bytes, buffer.initialised ? INITIALISED : UNINITIALISED);
   }
   Image image = find_image(request.run);

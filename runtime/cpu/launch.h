@@ -12,7 +12,8 @@ struct LuminalBuffer {
   void* address;
   uint64_t bytes;
   uint32_t granule;
-  uint8_t initialised, read_only, fully_written, reserved;
+  uint8_t initialised, read_only, reserved[2];
+  uint64_t must_begin, must_end;  // the bytes that must have been written when the launch ends
 };
 
 struct LuminalLaunchRequest {

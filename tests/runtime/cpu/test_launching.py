@@ -139,6 +139,20 @@ def test_in_place_buffers_share_one_copy(compile_file):
     assert_close(a, expected, ELEMENTWISE)
 
 
+def test_only_the_output_of_an_overlap_must_be_written(compile_file):
+    """The output lies inside the input; the input's other bytes are nobody's duty."""
+    kernel = compile_file("elementwise", check=True)
+    a, b = np.random.default_rng(4).standard_normal((2, 100)).astype(np.float32)
+    out = a[:40]
+    expected = _silu_product(a[:40], b[:40])
+    buffers = [CheckedBuffer("a", a, read_only=True), CheckedBuffer("b", b)]
+    buffers.append(CheckedBuffer("out", out, initialised=False, fully_written=True))
+    kernel.launch((1, 1, 1), (128, 1, 1), 0, [a, b, out, np.int32(40)], buffers=buffers)
+    assert_close(out, expected, ELEMENTWISE)
+    with pytest.raises(KernelFault, match="4 of the 160 bytes of a = out were never written .first: byte 156."):
+        kernel.launch((1, 1, 1), (128, 1, 1), 0, [a, b, out, np.int32(39)], buffers=buffers)
+
+
 def test_four_threads_launch_at_once(compile_file):
     """Right kernels give the same bits beside each other and beside faulting ones."""
     attention, broken = compile_file("attention"), compile_file("faults/missing_lanes")
