@@ -2,6 +2,7 @@
 //
 // A kernel is compiled with -fsanitize=thread, which calls __tsan_readN and __tsan_writeN before every access, and
 // linked with the functions at the end of this file in place of that sanitizer's own runtime.
+// A memcpy from or to a buffer is not seen: kernels use load_pack and store_pack.
 //
 // Two accesses are ordered if they are of one thread; or of one block with a block barrier between; or of one warp with
 // a
