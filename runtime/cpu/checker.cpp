@@ -5,9 +5,8 @@
 // A memcpy from or to a buffer is not seen: kernels use load_pack and store_pack.
 //
 // Two accesses are ordered if they are of one thread; or of one block with a block barrier between; or of one warp with
-// a
-// __syncwarp between. A stamp says who and when: thread of the launch + 1 (32 bits), barriers passed by the block (14),
-// fences passed by the warp (14), kind (2), atomic (1). The reads since the last write are kept as one stamp that
+// a __syncwarp between. A stamp says who and when: thread of the launch + 1 (32 bits), barriers passed by the block
+// (14), fences passed by the warp (14), kind (2), atomic (1). The reads since the last write are kept as one stamp that
 // stands for a set: one thread, lanes of one warp, threads of one block, or threads of several blocks.
 #include "checker.h"
 
