@@ -75,7 +75,9 @@ def matmul_text(region: Region, ranges: Ranges | None) -> KernelText:
     product.write_load(lines, "load_a", product.a, dtype, memory=False)
     product.write_load(lines, "load_b", product.b, dtype, memory=False)
     product.write_end(lines, acc)
-    options = [acc, tile.m, tile.n, tile.k, tile.per_m, tile.per_n, *product.options(), str(long_sum).lower()]
+    flags = [str(item).lower() for side in (product.a, product.b) for item in (side.fast_k, side.width)]
+    flags += [str(product.end_width), str(long_sum).lower()]
+    options = [acc, tile.m, tile.n, tile.k, tile.per_m, tile.per_n, *flags]
     counts = ", ".join(product.count(group) for group in (M, N, K))
     lines.add(f"tiled_matmul<{', '.join(map(str, options))}>({counts}, load_a, load_b, store);")
     grid = product.sizes[BATCH] * ceil_div(product.sizes[M], tile.m) * ceil_div(product.sizes[N], tile.n)

@@ -13,6 +13,8 @@ from .product_sides import BATCH, K, M, N, Product
 from .tile_choice import Arithmetic, choose_tile
 
 LANES = 8
+# Slices in shared memory, by how many of the two sides are copied asynchronously.
+STAGES = (2, 3, 4)
 ARITHMETIC = Arithmetic(4.5e12, 2)
 
 
@@ -30,6 +32,12 @@ class MmaTile:
     @property
     def threads(self) -> int:
         return 32 * self.warps_m * self.warps_n
+
+    def shared_bytes(self, stages: int, fast_ka: bool, fast_kb: bool) -> int:
+        """Return the shared memory of slices, or of the sums that follow them, as `mma_matmul` lays them out."""
+        slices = sum(_side_elements(extent, self.k, fast) for extent, fast in ((self.m, fast_ka), (self.n, fast_kb)))
+        sums = 16 * (self.n // self.warps_n + 8) * self.warps_m * self.warps_n
+        return max(2 * stages * slices, 4 * sums)
 
 
 TILES = (
@@ -56,11 +64,26 @@ def matmul_mma_text(region: Region, ranges: Ranges | None) -> KernelText:
     tile = choose_tile(TILES, product.typical_size(), ARITHMETIC)
     product.widen_end(LANES)
     lines = Lines()
-    product.write_load(lines, "load_a", product.a, dtype, memory=True)
-    product.write_load(lines, "load_b", product.b, dtype, memory=True)
+    flags: list[str] = []
+    for name, side in (("load_a", product.a), ("load_b", product.b)):
+        direct = side.width == LANES and product.is_direct(side)
+        if direct:
+            product.write_locate(lines, name, side, dtype)
+        else:
+            product.write_load(lines, name, side, dtype, memory=True)
+        flags += [str(item).lower() for item in (side.fast_k, side.width, direct)]
     product.write_end(lines, "float")
-    options = [dtype.c_type, tile.m, tile.n, tile.k, tile.warps_m, tile.warps_n, *product.options()]
+    stages = STAGES[flags.count("true") - product.a.fast_k - product.b.fast_k]
+    options = [dtype.c_type, tile.m, tile.n, tile.k, tile.warps_m, tile.warps_n, stages, *flags, product.end_width]
     counts = ", ".join(product.count(group) for group in (M, N, K))
     lines.add(f"mma_matmul<{', '.join(map(str, options))}>({counts}, load_a, load_b, store);")
     grid = product.sizes[BATCH] * ceil_div(product.sizes[M], tile.m) * ceil_div(product.sizes[N], tile.n)
-    return KernelText(region, MATMUL_MMA, product.dims, ("memory", "matmul_mma"), grid, tile.threads, lines.text())
+    shared = tile.shared_bytes(stages, product.a.fast_k, product.b.fast_k)
+    return KernelText(
+        region, MATMUL_MMA, product.dims, ("memory", "matmul_mma"), grid, tile.threads, lines.text(), shared_bytes=shared
+    )
+
+
+def _side_elements(extent: int, k: int, fast_k: bool) -> int:
+    line, lines = (k, extent) if fast_k else (extent, k)
+    return lines * (line + 8)

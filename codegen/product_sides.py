@@ -6,6 +6,7 @@ is a function that takes a vector of sums.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -24,6 +25,9 @@ VECTOR_BYTES = 16
 BATCH, M, N, K = range(4)
 NAMES = ("batch", "m", "n", "k")
 
+WHOLE_VECTORS = 1000.0  # how much better these are than any run of single elements
+FAR = 64  # elements between neighbours that share nothing in a cache
+
 
 @dataclass(frozen=True)
 class Side:
@@ -34,6 +38,7 @@ class Side:
     accesses: Accesses
     fast_k: bool
     width: int
+    direct: bool = False  # plain vectors in memory, or zeros: nothing has to be computed
 
     @property
     def fast_group(self) -> int:
@@ -69,10 +74,13 @@ class Product:
         """Let the end take vectors of sums, as wide as its stores allow but no wider than this."""
         self.end_width = self._width(self.end, N, widest)
 
-    def options(self) -> list[str]:
-        """Return the template arguments that say how factors are fetched and how wide the end is."""
-        sides = (self.a, self.b)
-        return [str(item).lower() for side in sides for item in (side.fast_k, side.width)] + [str(self.end_width)]
+    def is_direct(self, side: Side) -> bool:
+        """Say whether a side's vectors lie in memory just so, with zeros where its view reads its fill."""
+        node = self.region.nodes[side.root]
+        if not isinstance(node, Load) or side.width == 1 or (node.view.fill is not None and not _is_zero(node.view.fill)):
+            return False
+        axis = side.accesses.coalesced.groups[side.fast_group][-1][0]
+        return side.accesses.along(side.accesses.loads[side.root], axis, side.width) == VECTOR
 
     # ---- layout
 
@@ -86,8 +94,8 @@ class Product:
         orders = [k, *((*(other for other in k if other != axis), axis) for axis in k[:-1])]
         return max((self._sides_in_order(order, widest) for order in orders), key=lambda pair: pair[0])[1]
 
-    def _sides_in_order(self, k: Sequence[int], widest: int) -> tuple[int, tuple[Side, Side]]:
-        total, sides = 0, []
+    def _sides_in_order(self, k: Sequence[int], widest: int) -> tuple[float, tuple[Side, Side]]:
+        total, sides = 0.0, []
         for root, group in ((self.axes.a, M), (self.axes.b, N)):
             accesses = self._accesses(k, needed(self.region, [root]), ())
             choices = [self._side(root, group, accesses, fast_k, widest) for fast_k in (True, False)]
@@ -96,28 +104,38 @@ class Product:
             sides.append(side)
         return total, (sides[0], sides[1])
 
-    def _side(self, root: int, group: int, accesses: Accesses, fast_k: bool, widest: int) -> tuple[int, Side]:
-        """Return a way to fetch and how good it is: whole vectors, then neighbours side by side, then anything."""
+    def _side(self, root: int, group: int, accesses: Accesses, fast_k: bool, widest: int) -> tuple[float, Side]:
+        """Return a way to fetch and how good it is: whole vectors, then long runs of neighbours that lie close."""
         fast = K if fast_k else group
         width = self._width(accesses, fast, widest)
         side = Side(root, group, accesses, fast_k, width)
         if not accesses.loads or not accesses.coalesced.groups[fast]:
             return 0, side
         main = max(accesses.loads, key=lambda at: len(self.region.operands[self.region.nodes[at].slot].shape))
-        axis = accesses.coalesced.groups[fast][-1][0]
+        axis, extent = accesses.coalesced.groups[fast][-1]
         access = accesses.loads[main]
         if width > 1 and accesses.along(access, axis, width) == VECTOR:
-            return 100 * width, side
+            return WHOLE_VECTORS * width, side
         linear = linear_terms(access.offset, [axis])
-        return (10 * width if linear is not None and linear[1][axis] == 1 else 1), side
+        stride = typical(linear[1][axis], self.ranges) if linear is not None else FAR
+        run = min(typical(extent, self.ranges), FAR) / max(1, abs(stride))
+        return run + width / FAR, side
 
     def _width(self, accesses: Accesses, group: int, widest: int) -> int:
         """Return the widest vector that divides the group's last axis and makes no access wider than 16 bytes."""
         axes = accesses.coalesced.groups[group]
-        touched = [*accesses.loads, *(self.region.stores[number] for number in accesses.stores)]
-        largest = max((self.region.nodes[at].dtype.size for at in touched), default=1)
-        width = min(widest, VECTOR_BYTES // largest)
-        while width > 1 and not (axes and divides(width, axes[-1][1], self.ranges)):
+        if not axes:
+            return 1
+        axis, extent = axes[-1]
+        touched = [(access, self.region.nodes[at].dtype.size) for at, access in accesses.loads.items()]
+        for number, access in accesses.stores.items():
+            touched.append((access, self.region.nodes[self.region.stores[number]].dtype.size))
+        width = widest
+        while width > 1:
+            wide = [access for access, size in touched if size * width > VECTOR_BYTES]
+            fits = all(accesses.along(access, axis, width) != VECTOR for access in wide)
+            if fits and divides(width, extent, self.ranges):
+                break
             width //= 2
         return width
 
@@ -153,6 +171,19 @@ class Product:
             points.vector(lines, vector, roots, {}, each)
             lines.add("return fetched;")
 
+    def write_locate(self, lines: Lines, name: str, side: Side, dtype: DType) -> None:
+        """Write the function that says where a vector of a direct side lies."""
+        dims = self.dims.over(side.accesses.extents)
+        groups = side.accesses.coalesced.groups
+        access, axis = side.accesses.loads[side.root], groups[side.fast_group][-1][0]
+        first = {axis: f"first{axis}"}
+        other = NAMES[side.group]
+        with lines.block(f"auto {name} = [&](Index batch, Index {other}, Index k) -> Source<{dtype.c_type}>", "};"):
+            for group in (BATCH, side.group, K):
+                write_position(lines, dims, f"UIndex({NAMES[group]})", groups[group], group == side.fast_group)
+            place = f"in{self.region.nodes[side.root].slot} + ({dims.c(access.offset, first)})"
+            lines.add(f"return {{{place}, {dims.condition(access.valid, first)}}};")
+
     def _vector(self, side: Side, groups: Sequence) -> Vector:
         if side.width == 1:
             return Vector()
@@ -171,3 +202,7 @@ class Product:
                 write_position(lines, dims, f"UIndex({NAMES[group]})", groups[group], group == N and width > 1)
             stores = dict(enumerate(self.region.stores))
             points.vector(lines, vector, self.region.stores, known, lambda names: (), stores)
+
+
+def _is_zero(fill: float) -> bool:
+    return fill == 0 and math.copysign(1.0, fill) > 0

@@ -91,7 +91,7 @@ def test_channels_last_convolutions_fetch_whole_vectors():
     w = b.selected(float16, (24, 3, 3, 16), space, [I(3), I(5), I(6), I(4)])
     region = b.region(b.reduce("sum", b.op("mul", x, w), 3))
     check(region, checked=True)
-    assert ", true, 8, true, 8, 8>(" in HostRun(region, "matmul_mma").text
+    assert ", true, 8, true, true, 8, true, 8>(" in HostRun(region, "matmul_mma").text
 
 
 @pytest.mark.parametrize("transpose_a", [False, True])
