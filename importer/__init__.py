@@ -8,7 +8,9 @@ from dataclasses import dataclass
 import onnx
 
 from ..ir.graph import Graph, Value
+from ..ir.passes.fold import fold_constants
 from ..plan.errors import InvalidModel, UnsupportedModel
+from .assumptions import Assumption
 from .context import NodeBuilder
 from .convert import Converter, declared_dims, input_dtype
 from .input_dims import DimSpec, InputDims
@@ -38,8 +40,9 @@ def load(
 
     `dims` maps names of dims, as the model spells them, to a size, to (min, max) or (min, opt, max), or to the name of
     another dim that it always equals, or an expression such as "32*h", whose new names may then have entries of their
-    own. A dim without a name is called `<input>_d<axis>`. `shapes` fixes whole inputs.
-    What is left unsaid may be 1 to 4096. An initializer that is also an input keeps its stored value: it is no input.
+    own. A dim without a name is called `<input>_d<axis>`. `shapes` fixes whole inputs. What is left unsaid may be 1 to
+    4096, less where the model demands it; where it demands that two dims are equal, they become one. The summary warns
+    of both. An initializer that is also an input keeps its stored value: it is no input.
 
     Raises InvalidModel for a damaged or contradictory model, UnsupportedModel for one that uses what is not supported
     (all unsupported operators in one message), InvalidInput for dims and shapes that do not fit.
@@ -64,20 +67,31 @@ def check(model: ModelLike) -> Report:
 
 
 def _load(source: Source, dims: Mapping[str, DimSpec], shapes: Mapping[str, Sequence[int]]) -> ImportResult:
+    inputs = _true_inputs(source.model.graph)
+    examine(source.model).raise_if_any()
+    assumptions: list[Assumption] = []
+    while True:
+        input_dims = InputDims(inputs)
+        input_dims.apply(dims, shapes, {assumption.name: assumption.value for assumption in assumptions})
+        try:
+            return _imported(source, inputs, input_dims, [str(assumption) for assumption in assumptions])
+        except Assumption as assumption:
+            assumptions.append(assumption)  # each takes a symbol away, so this ends
+
+
+def _imported(
+    source: Source, inputs: Sequence[onnx.ValueInfoProto], input_dims: InputDims, warnings: Sequence[str]
+) -> ImportResult:
     graph = source.model.graph
     summary = summarize(source)
-    inputs = _true_inputs(graph)
-    examine(source.model).raise_if_any()
-    input_dims = InputDims(inputs)
-    input_dims.apply(dims, shapes)
     b = NodeBuilder(source.name, input_dims.ranges)
     b.open_dims = input_dims.open
     converter = Converter(source.model, b, TensorReader(source.folder))
     values = {info.name: b.input(info.name, input_dtype(info), input_dims.shapes[info.name]) for info in inputs}
     results = converter.graph(graph, values, converter.opsets, "", {})
     _name_outputs(b, graph, results, summary)
-    summary.warnings.extend([*b.narrowed.values(), *b.warnings])
-    result = _folded(b.graph)
+    summary.warnings.extend([*warnings, *b.narrowed.values(), *b.warnings])
+    result = fold_constants(b.graph)
     summary.dims = {safe: original for safe, original in input_dims.original.items() if safe in input_dims.ranges}
     summary.inputs = [f"{name}: {value.type}" for name, value in zip(result.input_names, result.inputs, strict=True)]
     summary.outputs = [f"{name}: {value.type}" for name, value in zip(result.output_names, result.outputs, strict=True)]
@@ -126,12 +140,3 @@ def _contradiction(info: onnx.ValueInfoProto, value: Value) -> str | None:
     shown = "?" if declared is None else ", ".join("?" if dim is None else str(dim) for dim in declared)
     name = onnx.TensorProto.DataType.Name(code).lower()
     return f"output {info.name!r} is declared {name}[{shown}], but the model computes {value.type}"
-
-
-def _folded(graph: Graph) -> Graph:
-    try:
-        from ..ir.passes.fold import fold_constants
-    except ImportError:
-        return graph
-    folded = fold_constants(graph)
-    return graph if folded is None else folded

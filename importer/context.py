@@ -12,10 +12,11 @@ import onnx
 from ..ir.builder import Builder
 from ..ir.graph import Value
 from ..plan import view
-from ..plan.dims import Dim, Range, ceil_div, maximum, minimum, prove_nonnegative, simplify, symbol, symbols
+from ..plan.dims import Dim, Range, ceil_div, exact_div, maximum, minimum, prove_nonnegative, simplify, symbol, symbols
 from ..plan.dtypes import DType, from_numpy
 from ..plan.errors import InvalidModel, UnsupportedModel
 from ..plan.view import Bound, View
+from .assumptions import Assumption, replacement, sizes_that_fit
 from .shape_values import ShapeValues
 
 
@@ -41,7 +42,7 @@ class NodeBuilder(Builder):
         self.shape_values = ShapeValues(self.ranges)
         self.node = NodeContext("", "", "", 0, ())
         self.narrow: dict[Value, tuple[int, int]] = {}
-        self.open_dims: set[str] = set()
+        self.open_dims: Sequence[str] = ()
         self.narrowed: dict[tuple[str, str], str] = {}
         self.warnings: list[str] = []
         self.import_subgraph: Callable[[onnx.GraphProto, Sequence[Value]], tuple[Value, ...]] | None = None
@@ -118,7 +119,7 @@ class NodeBuilder(Builder):
         So a table of 512 positions that is cut to the length of the input limits that length to 512.
         """
         names = symbols(dim)
-        if type(limit) is not int or len(names) != 1 or not names <= self.open_dims:
+        if type(limit) is not int or len(names) != 1 or not names <= set(self.open_dims):
             return
         (name,) = names
         offset = dim - symbol(name)
@@ -136,7 +137,7 @@ class NodeBuilder(Builder):
         So an image that a convolution shrinks by 9 is at least 9 wide.
         """
         names = symbols(dim)
-        if len(names) != 1 or not names <= self.open_dims or self.is_nonnegative(dim - low):
+        if len(names) != 1 or not names <= set(self.open_dims) or self.is_nonnegative(dim - low):
             return
         (name,) = names
         known = self.ranges[name]
@@ -150,6 +151,38 @@ class NodeBuilder(Builder):
         if large <= known.max:
             self.ranges[name] = Range(large, max(known.opt, large), known.max)
             self.narrowed[name, "min"] = f"dim {name!r} is at least {large}: less is too small for {self.node}"
+
+    def _equal(self, a: Dim, b: Dim) -> bool:
+        """Besides proving it: where an open dim can make them equal, that is assumed."""
+        if super()._equal(a, b):
+            return True
+        one_is_repeated = any(type(dim) is int and dim == 1 for dim in (a, b))
+        return not one_is_repeated and self.assume_equal(a, b)
+
+    def agree(self, a: Dim, b: Dim) -> bool:
+        """Say whether two dims, which must be equal, are proven to be, or are so by what can be assumed."""
+        return super()._equal(a, b) or self.assume_equal(a, b)
+
+    def assume_equal(self, a: Dim, b: Dim) -> bool:
+        """Assume of open dims what makes these dims equal, which they must be; return False if nothing does.
+
+        Either a dim's range is narrowed to the sizes for which they are equal, or an Assumption is raised, which starts
+        the import anew.
+        """
+        found = replacement(a, b, self.open_dims, self.ranges)
+        if found is not None:
+            raise Assumption(*found, f"in {self.node}, {a} and {b} must be equal")
+        for whole, part in ((a, b), (b, a)):  # a common factor may be left out
+            ratio = exact_div(whole, part)
+            if ratio is not None and symbols(ratio) and (whole, part) != (ratio, 1):
+                return self.agree(ratio, 1)
+        fitting = sizes_that_fit(a, b, self.open_dims, self.ranges)
+        if fitting is None:
+            return False
+        name, low, high = fitting
+        self.ranges[name] = Range(low, min(max(self.ranges[name].opt, low), high), high)
+        self.narrowed[name, "both"] = f"dim {name!r} is limited to {low}..{high}: in {self.node}, {a} must be {b}"
+        return True
 
     def larger(self, a: Dim, b: Dim) -> Dim:
         """Return the larger of two dims, simplified."""

@@ -34,7 +34,7 @@ class InputDims:
                 self._dim(axis, f"{info.name}_d{position}", declared) for position, axis in enumerate(_axes(info))
             )
         self.ranges: dict[str, Range] = {}
-        self.open: set[str] = set()
+        self.open: list[str] = []
 
     def _dim(self, axis: onnx.TensorShapeProto.Dimension, fallback: str, declared: set[str]) -> Dim:
         if axis.WhichOneof("value") == "dim_value" and axis.dim_value >= 0:
@@ -61,10 +61,12 @@ class InputDims:
             self.original[safe] = name
         return self._symbols[name]
 
-    def apply(self, dims: Mapping[str, DimSpec], shapes: Mapping[str, Sequence[int]]) -> None:
-        """Fix or bound dims as the caller asked; afterwards `shapes` and `ranges` are final.
+    def apply(
+        self, dims: Mapping[str, DimSpec], shapes: Mapping[str, Sequence[int]], assumed: Mapping[str, Dim] | None = None
+    ) -> None:
+        """Fix or bound dims as the caller asked, then put what is assumed of the others in their place, in order.
 
-        `open` then has the symbols that the caller did not bound.
+        Afterwards `shapes` and `ranges` are final, and `open` has the symbols that the caller did not bound.
         """
         fixed: dict[str, Dim] = {}
         ranges: dict[str, Range] = {}
@@ -83,9 +85,10 @@ class InputDims:
                     ranges[key] = known
         for name, sizes in shapes.items():
             self._fix_shape(name, sizes, fixed)
-        numbers = {name: dim for name, dim in fixed.items() if isinstance(dim, int)}
-        fixed = {name: substitute(dim, numbers) for name, dim in fixed.items()}
-        self.shapes = {name: tuple(substitute(dim, fixed) for dim in shape) for name, shape in self.shapes.items()}
+        for _ in fixed:  # what stands for one dim may name others that are fixed too
+            self._substitute(fixed)
+        for name, value in (assumed or {}).items():
+            self._substitute({name: value})
         for name, sizes in shapes.items():
             if self.shapes[name] != tuple(sizes):
                 raise InvalidInput(
@@ -94,10 +97,13 @@ class InputDims:
                 )
         used = sorted({found for shape in self.shapes.values() for dim in shape for found in symbols(dim)})
         self.ranges = {name: ranges.get(name, DEFAULT_RANGE) for name in used}
-        self.open = set(used) - set(ranges)
+        self.open = [name for name in self.original if name in used and name not in ranges]
+
+    def _substitute(self, values: Mapping[str, Dim]) -> None:
+        self.shapes = {name: tuple(substitute(dim, values) for dim in shape) for name, shape in self.shapes.items()}
 
     def _expression(self, name: str, text: str) -> Dim:
-        """Read a dim that is given as an expression, such as `32*h`; names that the model does not have are new ones."""
+        """Read a dim that is given as an expression, such as `32*h`; names that the model lacks are new ones."""
         if text in self._symbols or text in self.original:
             return symbol(self._known(text))
         expression = _parsed(text)

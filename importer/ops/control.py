@@ -48,13 +48,19 @@ def if_(
 
 def _either(b: NodeBuilder, chosen: Value, yes: Value, no: Value) -> Value:
     if yes.dtype is not no.dtype or yes.type.rank != no.type.rank:
-        b.fail(f"its condition depends on data, and its branches give different types, {yes.type} and {no.type}")
+        b.fail(
+            f"its branches give different types, {yes.type} and {no.type}, and its condition is not known at import; "
+            "if it depends on dims, fix those with dims="
+        )
     try:
         result = b.b("where", chosen, yes, no)
     except LuminalError:
         result = None
     if result is None or result.shape != yes.shape:
-        b.fail(f"its condition depends on data, and its branches give different shapes, {yes.type} and {no.type}")
+        b.fail(
+            f"its branches give different shapes, {yes.type} and {no.type}, and its condition is not known at import; "
+            "if it depends on dims, fix those with dims="
+        )
     return result
 
 

@@ -30,7 +30,20 @@ def reshape(b: NodeBuilder, x: Value, shape: Value, *, allowzero: int) -> Value:
         b.invalid(f"the new shape {_text(wanted)} has more than one -1")
     if unknown:
         wanted[unknown[0]] = _remaining(b, x.shape, wanted, unknown[0])
+    _check_count(b, x, wanted)
     return b.reshape(x, wanted)
+
+
+def _check_count(b: NodeBuilder, x: Value, wanted: Sequence[Dim]) -> None:
+    total, count = product(x.shape), product(wanted)
+    if b.agree(total, count):
+        return
+    if type(total) is int and type(count) is int:
+        b.invalid(f"cannot reshape {x.type} ({total} elements) to {_text(wanted)} ({count})")
+    b.fail(
+        f"it is not known whether {x.type} has as many elements as {_text(wanted)} asks for; fix its dims, or give one "
+        "as a multiple, with dims= (such as '8*n')"
+    )
 
 
 def _remaining(b: NodeBuilder, shape: Sequence[Dim], wanted: Sequence[Dim], unknown: int) -> Dim:
@@ -90,6 +103,8 @@ def _squeeze(b: NodeBuilder, x: Value, axes: Sequence[int] | None) -> Value:
         if not _is(b.simplify(x.shape[axis]), 1):
             if type(x.shape[axis]) is int:
                 b.invalid(f"axis {axis} of {x.type} cannot be squeezed: it is not of extent 1")
+            if b.assume_equal(x.shape[axis], 1):
+                continue
             b.fail(f"axis {axis} of {x.type} is squeezed; fix {x.shape[axis]} to 1 with dims=")
     return b.squeeze(x, dropped)
 
@@ -123,6 +138,8 @@ def _broadcast(b: NodeBuilder, have: Dim, wanted: Dim) -> Dim:
         return have
     if type(have) is int and type(wanted) is int:
         b.invalid(f"an axis of extent {have} cannot be expanded to {wanted}")
+    if b.assume_equal(have, wanted):
+        return have
     b.fail(
         f"an axis of extent {have} is expanded to {wanted}, and it is not known whether they are equal or one is 1; "
         "give the dims one name, or fix them, with dims="

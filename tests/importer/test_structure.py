@@ -200,6 +200,59 @@ def test_a_table_cut_to_the_length_of_the_input_limits_an_open_dim() -> None:
         load(subject, dims={"S": (1, 9)})
 
 
+def test_open_dims_that_must_be_equal_become_one() -> None:
+    nodes = [
+        helper.make_node("Add", ["x", "y"], ["s"]),
+        helper.make_node("Concat", ["s", "past"], ["all"], axis=1),
+        helper.make_node("Mul", ["all", "mask"], ["z"]),
+    ]
+    inputs = [
+        value("x", [None, None]),
+        value("y", [None, None]),
+        value("past", [None, "P"]),
+        value("mask", [None, "T"]),
+    ]
+    result = load(model(nodes, inputs, [value("z")]))
+    batch, steps, past = symbol("x_d0"), symbol("x_d1"), symbol("P")
+    assert [v.shape for v in result.graph.inputs] == [
+        (batch, steps),
+        (batch, steps),
+        (batch, past),
+        (batch, past + steps),
+    ]
+    assert "dim 'T' is taken to be P + x_d1: in node 'Mul_2'" in " ".join(result.summary.warnings)
+    agrees_with_onnxruntime(
+        model(nodes, inputs, [value("z")]),
+        {"x": array(2, 3), "y": array(2, 3), "past": array(2, 4), "mask": array(2, 7)},
+    )
+    with pytest.raises(UnsupportedModel, match="not known to be equal"):  # P would be T - x_d1, which may be negative
+        load(model(nodes, inputs, [value("z")]), dims={"T": (1, 9)})
+
+
+def test_open_dims_that_must_have_some_size_are_narrowed() -> None:
+    nodes = [
+        helper.make_node("Reshape", ["x", "four"], ["r"]),
+        helper.make_node("MaxPool", ["y"], ["p"], kernel_shape=[4], strides=[4]),
+        helper.make_node("Squeeze", ["p", "last"], ["q"]),
+    ]
+    stored = [("four", np.array([4, 3])), ("last", np.array([2]))]
+    inputs = [value("x", ["N", 3]), value("y", [1, 2, "L"])]
+    result = load(model(nodes, inputs, [value("r"), value("q")], stored))
+    assert result.graph.inputs[0].shape == (4, 3)
+    assert result.graph.ranges == {"L": Range(4, 4, 7)}
+    assert len(result.summary.warnings) == 3  # N, and L twice: at least 4, then 4 to 7
+    with pytest.raises(UnsupportedModel, match="is squeezed; fix"):
+        load(model(nodes, inputs, [value("r"), value("q")], stored), dims={"L": (4, 8)})
+
+
+def test_a_reshape_that_may_not_fit_is_refused() -> None:
+    nodes = [helper.make_node("Reshape", ["x", "shape"], ["y"])]
+    subject = model(nodes, [value("x", ["N", 12])], [value("y")], [("shape", np.array([-1, 8]))])
+    with pytest.raises(UnsupportedModel, match="as many elements"):
+        load(subject)
+    assert load(subject, dims={"N": "2*n"}).graph.outputs[0].shape == (3 * symbol("n"), 8)
+
+
 def test_initializers_that_are_inputs_too_are_constants() -> None:
     subject = model(
         [helper.make_node("Add", ["x", "w"], ["y"])],
