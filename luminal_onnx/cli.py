@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -64,13 +66,17 @@ def compile_command(
 ) -> None:
     """Compile MODEL (.onnx) into an artifact, and check it against onnxruntime by running its kernels on the CPU."""
     from luminal_onnx import report
-    from luminal_onnx.pipeline import compile as compile_model
+    from luminal_onnx.pipeline import Phases, compile_to
 
     source = _one_of(model, onnx_path)
     target = Path(output) if output else Path(source).with_suffix(ARTIFACT_SUFFIX)
     with report.progress(enabled=not (as_json or quiet)) as announce:
-        artifact = compile_model(
+        phases = Phases(announce)
+        phases.begin_with("start", process_seconds())
+        artifact = compile_to(
+            target,
             source,
+            phases,
             dims=parse_dims(dims),
             shapes=parse_shapes(shapes),
             arches=[arch for item in arches for arch in item.split(",")] or None,
@@ -78,11 +84,8 @@ def compile_command(
             verify_seconds=verify_time,
             strip_sources=strip_sources,
             seed=seed,
-            progress=announce,
         )
-        announce("save")
-        artifact.save(target)
-    summary = report.summarize(artifact, target)
+    summary = {**report.summarize(artifact, target), "seconds": phases.report()}
     if as_json:
         _print_json(summary)
     elif not quiet:
@@ -302,6 +305,15 @@ def _one_of(argument: str | None, option: str | None) -> str:
 def _must_exist(path: str) -> None:
     if not Path(path).is_file():
         raise InvalidInput(f"no such file: {path}")
+
+
+def process_seconds() -> float:
+    """Return how long this process has been running; 0 where the system does not tell."""
+    try:
+        started = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+        return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - started / os.sysconf("SC_CLK_TCK"))
+    except (OSError, ValueError, AttributeError):
+        return 0.0
 
 
 def _print_json(value: Any) -> None:

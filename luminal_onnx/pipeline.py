@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from luminal_onnx.plan.errors import InvalidInput, MissingDependency, VerificationFailed
 from luminal_onnx.plan.records import KernelStep, LtStep, Plan
@@ -26,6 +26,7 @@ VERIFY_SECONDS = 60.0
 TEMPLATES = ("elementwise", "row_thread", "row_warp", "row_block", "row_slices", "matmul_tiled", "matmul_mma", "scatter")
 DimSpec = int | str | tuple[int, int] | tuple[int, int, int]
 Progress = Callable[[str], None]
+ModelLike: TypeAlias = "str | PathLike[str] | bytes | onnx.ModelProto"
 
 
 @dataclass
@@ -35,6 +36,11 @@ class Phases:
     announce: Progress
     seconds: dict[str, float] = field(default_factory=dict)
     started: float = field(default_factory=time.perf_counter)
+
+    def begin_with(self, name: str, seconds: float) -> None:
+        """Count `seconds` that passed before the first phase, such as starting Python."""
+        self.seconds[name] = seconds
+        self.started -= seconds
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -46,12 +52,13 @@ class Phases:
             self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - begin
 
     def report(self) -> dict[str, float]:
+        """Return the seconds of each phase so far, and `total`."""
         total = time.perf_counter() - self.started
         return {**{name: round(value, 4) for name, value in self.seconds.items()}, "total": round(total, 4)}
 
 
 def compile(
-    model: str | PathLike[str] | bytes | onnx.ModelProto,
+    model: ModelLike,
     *,
     dims: Mapping[str, DimSpec] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
@@ -71,7 +78,37 @@ def compile(
 
     Raises InvalidModel, UnsupportedModel, InvalidInput, MissingDependency, or VerificationFailed on a mismatch.
     """
-    phases = Phases(progress or (lambda phase: None))
+    folder = tempfile.TemporaryDirectory(prefix="luminal-onnx-")
+    artifact = compile_to(
+        Path(folder.name) / "model.luminal",
+        model,
+        Phases(progress or (lambda phase: None)),
+        dims=dims,
+        shapes=shapes,
+        arches=arches,
+        verify=verify,
+        verify_seconds=verify_seconds,
+        strip_sources=strip_sources,
+        seed=seed,
+    )
+    artifact.keep_alive(folder)
+    return artifact
+
+
+def compile_to(
+    path: Path,
+    model: ModelLike,
+    phases: Phases,
+    *,
+    dims: Mapping[str, DimSpec] | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    arches: Sequence[str] | None = None,
+    verify: bool = True,
+    verify_seconds: float = VERIFY_SECONDS,
+    strip_sources: bool = False,
+    seed: int = 0,
+) -> Artifact:
+    """Compile as `compile` does and write the artifact under `path`, once, after the check; `phases` takes the times."""
     targets = tuple(arches) if arches else DEFAULT_ARCHES
     with phases.phase("import"):
         compiler = _compiler()
@@ -87,7 +124,6 @@ def compile(
         lowered.plan.validate()
     with phases.phase("nvrtc"):
         binaries = compiler.compile_sources(lowered.sources, targets)
-    plans = {name: _retarget(lowered.plan, name) for name in targets}
     summary = imported.summary
     info: dict[str, Any] = {
         "model": summary.to_json(),
@@ -96,38 +132,35 @@ def compile(
         "statistics": statistics(lowered.plan),
         "warnings": [*summary.warnings, *found.report.notes],
     }
-    folder = tempfile.TemporaryDirectory(prefix="luminal-onnx-")
-    path = Path(folder.name) / "model.luminal"
 
-    def write(verification: dict[str, Any]) -> Artifact:
+    def write(where: Path, verification: dict[str, Any]) -> Artifact:
         with phases.phase("write"):
             compiler.write_artifact(
-                path,
+                where,
                 manifest_info={**info, "verification": verification, "seconds": phases.report()},
-                plans=plans,
+                plans={name: _retarget(lowered.plan, name) for name in targets},
                 cubins=binaries.cubins,
                 ptx=binaries.ptx,
                 sources={} if strip_sources else lowered.sources,
                 weights=lowered.weights,
                 extras={"graph.txt": compiler.format_graph(imported.graph).encode()},
             )
-            artifact = Artifact.open(path)
-            artifact.keep_alive(folder)
-            return artifact
+            return Artifact.open(where)
 
     if not verify:
-        return write({"status": "skipped", "reason": "not asked for"})
-    if strip_sources:
-        return write({"status": "unverified", "reason": "the sources are stripped, so the CPU road cannot run it"})
-    artifact = write({"status": "pending"})
-    with phases.phase("verify"):
-        from luminal_onnx.verification import verify as run_verification
+        verification: dict[str, Any] = {"status": "skipped", "reason": "not asked for"}
+    elif strip_sources:
+        verification = {"status": "unverified", "reason": "the sources are stripped, so the CPU road cannot run it"}
+    else:
+        with tempfile.TemporaryDirectory(prefix="luminal-onnx-") as folder:
+            draft = write(Path(folder) / "draft.luminal", {"status": "pending"})
+            with phases.phase("verify"), draft:
+                from luminal_onnx.verification import verify as run_verification
 
-        result = run_verification(artifact, model, seconds=verify_seconds, seed=seed)
-    if result["status"] == "mismatch":
-        raise VerificationFailed(result["reason"])
-    artifact.close()
-    return write(result)
+                verification = run_verification(draft, model, seconds=verify_seconds, seed=seed)
+        if verification["status"] == "mismatch":
+            raise VerificationFailed(verification["reason"])
+    return write(path, verification)
 
 
 def statistics(plan: Plan) -> dict[str, Any]:
