@@ -1,4 +1,8 @@
-"""The operators, one file per family. Each is a function of the builder, the inputs and the attributes."""
+"""The operators, one file per family. Each is a function of the builder, the inputs and the attributes.
+
+A function returns what ONNX says of the operator that it is registered for; a docstring tells what is not obvious from
+that. Inputs come in the schema's order, None where one is left out, attributes by their ONNX names.
+"""
 
 from functools import cache
 from importlib import import_module

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from ...ir.graph import Value
 from ...ir.scalars import lowest
 from ...plan.dims import Dim, index_symbol, product
-from ...plan.dtypes import int64
 from ..context import NodeBuilder
 from ..registry import onnx_op
 from .precision import computed_wide, widened
@@ -36,21 +35,17 @@ def _places(b: NodeBuilder, x: Value, found: Windows, storage_order: int) -> Val
     """Return the number, in the whole tensor, of the first greatest element of each window."""
     spatial = list(range(2, x.type.rank))
     cells = _all_windows(b, x, found, lowest(x.dtype))
-    kernel_axes = list(range(x.type.rank, cells.type.rank))
     flat = b.reshape(cells, (*cells.shape[: x.type.rank], product(found.kernel)))
     winner = b.argmax(flat, x.type.rank, False)
-    place: Dim | Value = 0
     order = spatial if storage_order == 0 else spatial[::-1]
-    channels = b.iota(winner.shape, (index_symbol(0) * x.shape[1] + index_symbol(1)) * product(x.shape[2:]))
-    total = channels
+    total = b.iota(winner.shape, (index_symbol(0) * x.shape[1] + index_symbol(1)) * product(x.shape[2:]))
     for k, axis in enumerate(spatial):
         inner = b.b("floor_mod", b.b("div", winner, product(found.kernel[k + 1 :])), found.kernel[k])
         start = b.iota(winner.shape, index_symbol(axis) * found.strides[k] - found.before[k])
         place = b.b("add", start, b.b("mul", inner, found.dilations[k]))
         below = product(x.shape[other] for other in order[order.index(axis) + 1 :])
         total = b.b("add", total, b.b("mul", place, b.dim_value(below)))
-    assert len(kernel_axes) == len(spatial)
-    return b.cast(total, int64)
+    return total
 
 
 def _all_windows(b: NodeBuilder, x: Value, found: Windows, fill: int | float | bool) -> Value:

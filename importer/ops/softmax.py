@@ -30,6 +30,8 @@ def _hardmax(b: NodeBuilder, x: Value, axis: int) -> Value:
 def _on_rows(function: Callable[[NodeBuilder, Value, int], Value]) -> Callable[..., Value]:
     def as_matrix(b: NodeBuilder, x: Value, *, axis: int) -> Value:
         split = b.axis(axis, x.type.rank) if axis != x.type.rank else axis
+        if split == x.type.rank - 1:
+            return function(b, x, split)
         matrix = b.reshape(x, (product(x.shape[:split]), product(x.shape[split:])))
         return b.reshape(function(b, matrix, 1), x.shape)
 
@@ -38,14 +40,11 @@ def _on_rows(function: Callable[[NodeBuilder, Value, int], Value]) -> Callable[.
 
 def _on_axis(function: Callable[[NodeBuilder, Value, int], Value]) -> Callable[..., Value]:
     def along_axis(b: NodeBuilder, x: Value, *, axis: int) -> Value:
-        return function(b, x, b.axis(axis, x.type.rank)) if x.type.rank else function_of_scalar(b, x, function)
+        if x.type.rank == 0:  # a row of one element
+            return b.reshape(function(b, b.reshape(x, (1,)), 0), ())
+        return function(b, x, b.axis(axis, x.type.rank))
 
     return computed_wide(along_axis)
-
-
-def function_of_scalar(b: NodeBuilder, x: Value, function: Callable[[NodeBuilder, Value, int], Value]) -> Value:
-    """A scalar is a row of one element."""
-    return b.reshape(function(b, b.reshape(x, (1,)), 0), ())
 
 
 for _operator, _function in (("Softmax", _softmax), ("LogSoftmax", _log_softmax), ("Hardmax", _hardmax)):
