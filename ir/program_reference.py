@@ -1,4 +1,4 @@
-"""What a program computes, kernel by kernel, in NumPy: the oracle for what the search chose, before any CUDA is written."""
+"""What a program computes, kernel by kernel, in NumPy: the oracle for what the search chose, before any CUDA."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def run_lt(record: LtMatmul, operands: list[np.ndarray]) -> np.ndarray:
     right = right.swapaxes(1, 2) if record.transpose_b else right
     result = record.alpha * np.matmul(left.astype(wide), right.astype(wide))
     if record.beta != 0.0:
-        addresses = _addresses((record.m, record.n, record.ldc, record.order_c), record.batch, record.stride_c, record.offset_c)
-        result = result + record.beta * operands[2][addresses].astype(wide)
+        places = _addresses(layouts["C"], record.batch, record.stride_c, record.offset_c)
+        result = result + record.beta * operands[2][places].astype(wide)
     if record.epilogue == "bias":
         result = result + operands[-1][: record.m].astype(wide)[None, :, None]
     places = _addresses(layouts["D"], record.batch, record.stride_d, 0)

@@ -12,7 +12,7 @@ from ..plan.errors import InvalidInput
 class Target:
     """Rates of one architecture: bytes and floating-point operations a second that well-made kernels reach.
 
-    `launch` is the time of a kernel that does nothing, inside a CUDA graph; `library` the least time of a cuBLASLt call.
+    `launch` is the time of a kernel that does nothing, inside a CUDA graph; `library` the least time of a library call.
     `half_flops` is for float16 and bfloat16 on tensor cores, `f32_flops` and `f64_flops` without them.
     """
 

@@ -58,7 +58,7 @@ class Net(Builder):
 
 
 def encoder(
-    layers: int = 1, batch: Dim = 2, length: Dim = 5, width: int = 8, heads: int = 2, ranges=None, dtype: DType = float32
+    layers: int = 1, batch: Dim = 2, length: Dim = 5, width: int = 8, heads: int = 2, ranges=None, dtype=float32
 ) -> Graph:
     """A transformer encoder on [batch, length, width]."""
     net = Net("encoder", ranges)

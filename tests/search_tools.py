@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable
 from functools import cached_property
 
-import numpy as np
 from search_graphs import Net, feeds_for
 from tolerances import REDUCTION, assert_close
 
@@ -82,9 +81,9 @@ def space_of(graph: Graph, **options: object) -> SearchSpace:
 class Oracle:
     """The interpreter's outputs for seeded feeds, to compare programs with."""
 
-    def __init__(self, graph: Graph, dims: dict[str, int] | None = None, feeds: dict[str, np.ndarray] | None = None) -> None:
+    def __init__(self, graph: Graph, dims: dict[str, int] | None = None) -> None:
         self.dims = dims or {}
-        self.feeds = feeds or feeds_for(graph, self.dims)
+        self.feeds = feeds_for(graph, self.dims)
         self.expected = run(graph, self.feeds, self.dims)
 
     def check(self, program: Program, classes=REDUCTION) -> None:

@@ -1,1 +1,1 @@
-"""The e-graph of equal programs: filling it from a graph, saturating it, and reading it back as kernels to choose from."""
+"""The e-graph of equal programs: filled from a graph, saturated, and read back as kernels to choose from."""

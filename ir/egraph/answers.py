@@ -84,7 +84,7 @@ def matrix_product(handles: Handles, a: int, b: int, extents: int, dtype: int) -
 
 
 def packed(handles: Handles, view: int, extents: int) -> Answer:
-    """A copy that brings a factor into an order that cuBLASLt takes, where its elements are only moved, none repeated."""
+    """A copy that brings a factor into an order that cuBLASLt takes; its elements are only moved, none repeated."""
     found = packing(handles.thing(view), len(handles.thing(extents)), handles.ranges)
     if found is not None:
         copy, read = found

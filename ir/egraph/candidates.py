@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from ...plan.dims import Range
 from ...plan.errors import LuminalError
 from ...plan.lt import LtMatmul
 from ..cost import CostModel
@@ -136,13 +137,23 @@ class _Finder:
     ) -> Iterable[Candidate]:
         region = self.builder.region(sketch, keys)
         if id(region) not in self.timed:
-            ways = schedules(region, self.handles.ranges)
+            ways = self._schedules(region)
             self.timed[id(region)] = [(schedule, self.costs.region(region, schedule)) for schedule in ways]
         registers = (*[step.key[0] for step in sketch.steps if step.node.kind != "load"], *[key[0] for key in keys])
         for schedule, seconds in self.timed[id(region)]:
             yield Candidate(
                 "region", writes, sketch.reads, seconds, region, schedule, registers=registers, plain=plain
             )
+
+    def _schedules(self, region: Region) -> list[str]:
+        """Return the schedules that fit the region over its whole range and are worth it at the sizes that count.
+
+        A model with named sizes so gets the kernels of the same model at its usual sizes.
+        """
+        possible = schedules(region, self.handles.ranges)
+        usual = {name: Range(range_.opt, range_.opt, range_.opt) for name, range_ in self.handles.ranges.items()}
+        worth = schedules(region, usual) if usual else possible
+        return [schedule for schedule in possible if schedule in worth] or list(possible)
 
     def _extra_stores(self, tensor: int, sketch: Sketch) -> Iterable[tuple[tuple[int, ...], tuple[Key, ...]]]:
         """Yield sets of values computed on the way that others want too: each, then all together.

@@ -203,7 +203,8 @@ def _contracted(products: frozenset[int], registers: dict[int, list], saturated:
 
     def is_spread(register: int) -> bool:
         return any(
-            node.kind == "load" and saturated.handles.thing(node.handle).broadcast_axes() for node in registers[register]
+            node.kind == "load" and saturated.handles.thing(node.handle).broadcast_axes()
+            for node in registers[register]
         )
 
     return frozenset(

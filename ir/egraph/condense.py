@@ -2,8 +2,8 @@
 
 A tensor that only one other tensor's kernels may read is no decision of its own: whoever writes the reader either does
 without it or comes together with one of its writers. So it is *folded* into the reader: kernels become bundles of
-kernels. Bundles that write the same, read no less and cost no less than another are dropped. What remains are the tensors
-that several others want.
+kernels. Bundles that write the same, read no less and cost no less than another are dropped. What remains are the
+tensors that several others want.
 """
 
 from __future__ import annotations

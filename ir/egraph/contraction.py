@@ -134,8 +134,8 @@ def layout_key(family: str, x: str, y: str) -> str:
 def lt_records(c: Contraction, ranges: Ranges) -> dict[str, LtMatmul]:
     """Return the cuBLASLt record for each layout key that can express the contraction.
 
-    In the `col` family D is column-ordered, so the library is given the transposed problem: its A is our Y, its B our X,
-    m our columns. In the `row` family nothing is swapped.
+    In the `col` family D is column-ordered, so the library is given the transposed problem: its A is our Y, its B our
+    X, m our columns. In the `row` family nothing is swapped.
     """
     if not all(prove_nonnegative(size - 1, ranges) for size in (c.batch, c.rows, c.columns, c.depth)):
         return {}

@@ -33,8 +33,8 @@ def smallest_set(
 ) -> tuple[str, ...]:
     """Return rules that make `fails` true all together, none of which can be spared.
 
-    `fails(dropped)` says whether things still go wrong without the rules named. Halves of the suspects are dropped, then
-    quarters and so on, as long as it does.
+    `fails(dropped)` says whether things still go wrong without the rules named. Halves of the suspects are dropped,
+    then quarters and so on, as long as it does.
     """
     suspects = [
         command.rule for command in selected(without, extra) if command.rule and command.rule_set not in _TRUSTED

@@ -26,11 +26,13 @@ MOST_NODES = 96
 
 
 class Cut(NamedTuple):
-    """One way to compute `key`. `cost` is a rough time, with a share of what its leaves cost to make but without its own
-    launch and store; `rows` the reductions' (space, extents).
+    """One way to compute `key`.
 
-    `leaves` are the (tensor, view) pairs that are read, `nodes` the (key, node) pairs that are computed, `args` the cuts
-    of `node`'s operands.
+    `cost` is a rough time, with a share of what its leaves cost to make but without its own launch and store; `rows`
+    the reductions' (space, extents).
+
+    `leaves` are the (tensor, view) pairs that are read, `nodes` the (key, node) pairs that are computed, `args` the
+    cuts of `node`'s operands.
     """
 
     cost: float
@@ -86,7 +88,7 @@ class CutFinder:
         What is stored from this key is priced by the ways to compute it, so its loads come last.
         """
         own = self.stored_at.get(key, ())
-        loads = [node for node in self._nodes(key) if isinstance(node, Leaf) and node.kind == "load" and node.tensor in own]
+        loads = [node for node in self._nodes(key) if node.kind == "load" and node.tensor in own]
         others = [node for node in self._nodes(key) if node not in loads]
         found = [cut for node in others for cut in self._of_node(key, node) if cut.tensors.isdisjoint(own)]
         self._cuts[key] = self._kept(found)
@@ -95,7 +97,7 @@ class CutFinder:
             self._cuts[key] = self._kept(found)
 
     def _operands_first(self, root: Key) -> Iterable[Key]:
-        """Yield what the root may need, operands first. A value met again on the way to itself is no operand of itself."""
+        """Yield what the root may need, operands first. A value met on the way to itself is no operand of itself."""
         visited: set[Key] = set()
         stack: list[tuple[Key, Iterator[Key] | None]] = [(root, None)]
         while stack:
@@ -124,18 +126,19 @@ class CutFinder:
                     yield from self.classes.stores.get(operand, ())
 
     def tensor_seconds(self, tensor: int) -> float:
-        """Return roughly what having the tensor in memory costs one of its readers: nothing if it is there in any case."""
+        """Return roughly what having the tensor costs one of its readers: nothing if it is there in any case."""
         if tensor in self.classes.inputs or tensor in self.classes.ends:
             return 0.0
         if tensor not in self._tensor_seconds:
-            self._tensor_seconds[tensor] = self.costs.target.launch  # while it is found out: for whoever comes round to it
+            self._tensor_seconds[tensor] = self.costs.target.launch  # for whoever comes round to it meanwhile
             ways = [
                 cut.cost
                 for key in self.classes.stores.get(tensor, ())
                 for cut in self._cuts.get(key, ())
                 if tensor not in cut.tensors
             ]
-            written = self.costs.volume(self.classes.shape_of(tensor)) * dtype_of(self.classes.tensor_dtypes[tensor]).size
+            size = dtype_of(self.classes.tensor_dtypes[tensor]).size
+            written = self.costs.volume(self.classes.shape_of(tensor)) * size
             seconds = self.costs.target.launch + min(ways, default=0.0) + written / self.costs.target.bandwidth
             for call in self.classes.library.get(tensor, ()):
                 operands = sum(self.tensor_seconds(operand) for operand in call.operands)
@@ -215,10 +218,8 @@ class CutFinder:
             if rows is not None and rows != own:
                 return None
             rows = own
-        elif node.kind == "broadcast":
-            # Without a reduction below, the load through the repeating view says the same.
-            if rows is None or rows[1] != node.extents:
-                return None
+        elif node.kind == "broadcast" and (rows is None or rows[1] != node.extents):
+            return None  # without a reduction below, the load through the repeating view says the same
         if rows is not None and self.space(key[1]) not in (self.space(rows[0]), self._full(rows)):
             return None
         if len(args) == 1:
@@ -266,7 +267,7 @@ class CutFinder:
         return self._node_seconds[item]
 
     def _kept(self, found: list[Cut]) -> list[Cut]:
-        """Return the cheapest cuts, one for each set of leaves; always the least fused of all, and some for each `rows`."""
+        """Return the cheapest cuts, one for each set of leaves, the least fused of all, and some for each `rows`."""
         found.sort(key=lambda cut: (cut.cost, len(cut.nodes)))
         distinct: dict[tuple, Cut] = {}
         for cut in found:

@@ -1,6 +1,6 @@
 """A thin wrapper over egglog's bindings: declare, insert rows, run, read.
 
-Only the extension module is loaded: the `egglog` package around it imports hundreds of modules that are not needed here.
+Only the extension module is loaded: the `egglog` package around it imports hundreds of modules that nobody needs here.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Handles: how dims, shapes, views and constants appear in the e-graph.
 
-A handle is an i64. One that is 0 or more is the dim of that value; a negative one numbers something interned here. Equal
-things have equal handles, so rules compare handles and never look inside.
+A handle is an i64. One that is 0 or more is the dim of that value; a negative one numbers something interned here.
+Equal things have equal handles, so rules compare handles and never look inside.
 """
 
 from __future__ import annotations

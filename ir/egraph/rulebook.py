@@ -62,7 +62,8 @@ def layout_rules() -> Sequence[str]:
         if family == "col":
             generated.append(
                 f'(rule ((= t (Store y s)) (= y (E2 "add" g l d)) (= g (GenericMatmul a b h)) (= l (Load q v d))'
-                f' (LtBias "{key}" h v s c)) ((union t (LtGemm3 {operands} q c))) :ruleset matmul :name "lt-bias-{key}")'
+                f' (LtBias "{key}" h v s c)) ((union t (LtGemm3 {operands} q c)))'
+                f' :ruleset matmul :name "lt-bias-{key}")'
             )
     return generated
 

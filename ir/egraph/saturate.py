@@ -15,6 +15,7 @@ from .lift import Lifted, lift
 from .rulebook import selected
 from .spaces import check_spaces
 
+
 @dataclass(frozen=True)
 class Limits:
     """When saturation stops though it is not finished."""

@@ -1,7 +1,8 @@
 """Choosing the cheapest set of kernels for the whole DAG, exactly.
 
-The problem is cut where it falls apart by itself. A tensor that every choice needs is *settled*; what remains open links
-kernels into independent parts. Equal parts, such as the layers of a deep model, are solved once.
+What only one reader wants is folded away first (`condense.py`). Then the problem is cut where it falls apart by itself:
+a tensor that every choice needs is *settled*, and what remains open links kernels into independent parts. Equal parts,
+such as the layers of a deep model, are solved once.
 """
 
 from __future__ import annotations
@@ -226,7 +227,8 @@ def greedy(choices: Sequence[Choice], free: Callable[[int], bool], order: Callab
 
     Only choices that write one tensor take part: of others, two could write the same.
     """
-    single = sorted((choice for choice in choices if len(choice.writes) == 1), key=lambda choice: order(choice.writes[0]))
+    single = [choice for choice in choices if len(choice.writes) == 1]
+    single.sort(key=lambda choice: order(choice.writes[0]))
     best: dict[int, tuple[float, Choice]] = {}
     changed = True
     while changed:

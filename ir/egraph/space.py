@@ -100,7 +100,8 @@ class ProgramSpace:
         writer = dict(forced)
         done: set[int] = set()
         for root in self.classes.outputs:
-            if not self.is_free(root) and not self._resolve(root, writer, done, frozenset(forced), preferred):
+            settled = self.is_free(root) or root in done
+            if not settled and not self._resolve(root, writer, done, frozenset(forced), preferred):
                 return None
         return self.program(launch_order(writer, self.classes.outputs, self.is_free))
 

@@ -18,7 +18,11 @@ def check_spaces(rows: dict[str, list[Row]], handles: Handles) -> dict[int, Shap
         _note(found, register, handles.thing(view).out_shape, polymorphic)
     for _, shape, register in rows["Iota"]:
         _note(found, register, handles.thing(shape), polymorphic)
-    waiting = [(register, _operands(name, row), _space_of(name, row, handles)) for name in _INNER for *row, register in rows[name]]
+    waiting = [
+        (register, _operands(name, row), _space_of(name, row, handles))
+        for name in _INNER
+        for *row, register in rows[name]
+    ]
     while waiting:
         later = []
         for register, operands, space_of in waiting:

@@ -62,7 +62,8 @@ def spelled_otherwise() -> Graph:
         square = net("mul", net.reduce("sum", net("mul", centred, centred), [1], True), 1 / 6)
         deviation = net("sqrt", net("add", square, 1e-5))
         by_division = net("div", centred, net.spread(deviation, x))
-        by_factor = net("mul", x, net.spread(net("recip", net("sqrt", net("add", net.mean(net("mul", x, x), [1], True), 1e-5))), x))
+        mean_square = net.mean(net("mul", x, x), [1], True)
+        by_factor = net("mul", x, net.spread(net("recip", net("sqrt", net("add", mean_square, 1e-5))), x))
         return softmax, by_division, by_factor
 
     return built(make)[0]
@@ -379,9 +380,8 @@ def test_a_greatest_product_is_no_sum():
     def make(net: Net):
         x, y = net.input("x", float32, (7, 5)), net.input("y", float32, (5, 11))
         i, j, k = map(index_symbol, range(3))
-        return net.reduce(
-            "max", net("mul", *(net.view(v, select(v.shape, (7, 11, 5), at)) for v, at in ((x, [i, k]), (y, [k, j])))), [2]
-        )
+        factors = (net.view(v, select(v.shape, (7, 11, 5), at)) for v, at in ((x, [i, k]), (y, [k, j])))
+        return net.reduce("max", net("mul", *factors), [2])
 
     no_product(make)
 
