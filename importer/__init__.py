@@ -17,7 +17,7 @@ from .input_dims import DimSpec, InputDims
 from .protobuf import ModelLike, Source, read
 from .report import Finding, Report, examine
 from .summary import Summary, summarize
-from .tensors import STORAGE, TensorReader
+from .tensors import STORAGE, TensorReader, element_type_name
 
 __all__ = ["Finding", "ImportResult", "Report", "Summary", "check", "load"]
 
@@ -138,5 +138,5 @@ def _contradiction(info: onnx.ValueInfoProto, value: Value) -> str | None:
     if fits and (code == 0 or (code in STORAGE and STORAGE[code][0] == value.dtype.numpy)):
         return None
     shown = "?" if declared is None else ", ".join("?" if dim is None else str(dim) for dim in declared)
-    name = onnx.TensorProto.DataType.Name(code).lower()
+    name = element_type_name(code).lower()
     return f"output {info.name!r} is declared {name}[{shown}], but the model computes {value.type}"

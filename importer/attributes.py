@@ -37,9 +37,9 @@ def value(attribute: AttributeProto, reader: TensorReader, what: str) -> Any:
     if kind in _LISTS:
         return list(getattr(attribute, _LISTS[kind]))
     if kind == AttributeProto.STRING:
-        return attribute.s.decode()
+        return _decoded(attribute.s, attribute.name, what)
     if kind == AttributeProto.STRINGS:
-        return [text.decode() for text in attribute.strings]
+        return [_decoded(text, attribute.name, what) for text in attribute.strings]
     if kind == AttributeProto.TENSOR:
         return reader.array(_named(attribute.t, attribute.name, what))
     if kind == AttributeProto.SPARSE_TENSOR:
@@ -47,6 +47,13 @@ def value(attribute: AttributeProto, reader: TensorReader, what: str) -> Any:
     raise UnsupportedModel(
         f"{what}: the attribute {attribute.name!r} holds a {AttributeProto.AttributeType.Name(kind)}"
     )
+
+
+def _decoded(text: bytes, name: str, what: str) -> str:
+    try:
+        return text.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidModel(f"{what}: the attribute {name!r} is not UTF-8 text: {text!r}") from error
 
 
 def _named(tensor: TensorProto, name: str, what: str) -> TensorProto:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -64,10 +65,37 @@ def _check_header(source: Source) -> None:
         raise InvalidModel(f"{source.name} is not an ONNX model: it holds no graph; re-export it")
     if not model.opset_import:
         raise InvalidModel(f"{source.name} does not say which opset it uses (opset_import is empty); re-export it")
+    damaged = next((text for text in _texts(model) if not isinstance(text, str)), None)
+    if damaged is not None:  # protobuf hands out bytes where the text is not UTF-8
+        raise InvalidModel(f"{source.name} holds the name {damaged!r}, which is not UTF-8 text; the file is damaged")
     domains = [domain(entry.domain) for entry in model.opset_import]
     twice = sorted({name or "ai.onnx" for name in domains if domains.count(name) > 1})
     if twice:
         raise InvalidModel(f"{source.name} imports the opset of {', '.join(twice)} more than once; keep one")
+
+
+def _texts(model: onnx.ModelProto) -> Iterator[str]:
+    """Yield the names in a model: those of producers, opsets, functions, tensors, nodes and attributes."""
+    yield from (model.producer_name, model.producer_version, *(entry.domain for entry in model.opset_import))
+    graphs = [model.graph]
+    nodes = [node for function in model.functions for node in function.node]
+    for function in model.functions:
+        yield from (function.name, function.domain, *function.input, *function.output, *function.attribute)
+    while graphs or nodes:
+        if graphs:
+            graph = graphs.pop()
+            yield graph.name
+            yield from (info.name for info in (*graph.input, *graph.output, *graph.initializer))
+            yield from (axis.dim_param for info in graph.input for axis in info.type.tensor_type.shape.dim)
+            nodes.extend(graph.node)
+            continue
+        node = nodes.pop()
+        yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
+        for attribute in node.attribute:
+            yield from (attribute.name, attribute.ref_attr_name)
+            graphs.extend(attribute.graphs)
+            if attribute.HasField("g"):
+                graphs.append(attribute.g)
 
 
 def domain(name: str) -> str:

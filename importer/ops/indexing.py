@@ -17,7 +17,7 @@ def gather(b: NodeBuilder, data: Value, index: Value, *, axis: int) -> Value:
     known = b.known(index)
     if known is None or known.size != 1:
         return b.take(data, index, which)
-    row = b.slice_axis(data, which, _place(b, known.reshape(-1)[0], data, which), 1)
+    row = b.slice_axis(data, which, _place(b, b.integer(index, "the index"), data, which), 1)
     return b.reshape(row, (*data.shape[:which], *index.shape, *data.shape[which + 1 :]))
 
 

@@ -237,3 +237,35 @@ def test_contradicting_output_declarations_only_warn() -> None:
     result = load(model([relu()], [value("x")], [value("y", (2, 4))]))
     assert len(result.summary.warnings) == 1
     assert "declared float[2, 4], but the model computes float32[2, 3]" in result.summary.warnings[0]
+
+
+def test_a_known_index_outside_the_tensor_is_refused() -> None:
+    for index in (3, -4, -(2**40)):
+        node = helper.make_node("Gather", ["x", "i"], ["y"], name="taken", axis=1)
+        with pytest.raises(InvalidModel, match="'taken'.*outside axis 1"):
+            stored = [numpy_helper.from_array(np.array(index), "i")]
+            load(model([node], [value("x", ("N", 3))], [value("y", None)], stored))
+
+
+def test_damaged_files_give_errors_of_ours_only() -> None:
+    folder = Path(__file__).parent.parent / "cases"
+    sources = [path.read_bytes() for path in sorted(folder.glob("*/model.onnx"))]
+    rng = np.random.default_rng(5)
+    refused = 0
+    for _ in range(400):
+        data = bytearray(sources[rng.integers(len(sources))])
+        for _ in range(rng.integers(1, 4)):
+            data[rng.integers(len(data))] = rng.integers(256)
+        if rng.random() < 0.1:
+            del data[rng.integers(len(data)) :]
+        try:
+            load(bytes(data))
+        except (InvalidModel, UnsupportedModel):
+            refused += 1
+    assert refused > 100
+
+
+def test_names_that_are_no_text_are_refused() -> None:
+    data = model([relu()], [value("x")], [value("y")]).SerializeToString().replace(b"Relu", b"\xff\xfe\xfd\xfc")
+    with pytest.raises(InvalidModel, match="not UTF-8"):
+        load(data)
