@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-MOST_BUNDLES = 300  # a tensor stays a decision where folding it would make more than this
+MOST_MORE = 60  # a tensor stays a decision where folding it would make so many more bundles
+MOST_JOINED = 3000
 
 
 class Choice(Protocol):
@@ -25,12 +26,13 @@ class Choice(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Bundle:
-    """Choices that are taken together. `reads` are open tensors that none of the members writes."""
+    """Choices that are taken together. `reads` are open tensors that none of the members writes; `mask` is them as bits."""
 
     writes: frozenset[int]
     reads: frozenset[int]
     cost: float
     members: tuple[Choice, ...]
+    mask: int
 
 
 def condense(
@@ -38,9 +40,14 @@ def condense(
 ) -> list[Bundle]:
     """Return bundles from which a cheapest solution can be put together as well as from the choices."""
     folding = _Folding(set(roots))
+    bits: dict[int, int] = {}
     for choice in choices:
         reads = frozenset(read for read in choice.reads if not free(read))
-        folding.add(Bundle(frozenset(choice.writes), reads, choice.cost, (choice,)))
+        mask = 0
+        for read in reads:
+            mask |= 1 << bits.setdefault(read, len(bits))
+        folding.add(Bundle(frozenset(choice.writes), reads, choice.cost, (choice,), mask))
+    folding.bits = bits
     folding.prune_all()
     tensors = sorted(folding.writers, key=order, reverse=True)
     while True:
@@ -53,6 +60,7 @@ def condense(
 class _Folding:
     def __init__(self, roots: set[int]) -> None:
         self.roots = roots
+        self.bits: dict[int, int] = {}
         self.writers: dict[int, dict[int, Bundle]] = {}
         self.readers: dict[int, dict[int, Bundle]] = {}
 
@@ -95,13 +103,14 @@ class _Folding:
                 self.remove(writer)
             return True
         shared = frozenset.intersection(*(reader.writes for reader in readers))
-        if not shared:
+        if not shared or len(readers) * len(writers) > MOST_JOINED:
             return False
-        joined = [_joined(reader, writer, tensor) for reader in readers for writer in writers]
+        bit = 1 << self.bits[tensor]
+        joined = [_joined(reader, writer, tensor, bit) for reader in readers for writer in writers]
         keeping = [bundle for bundle in joined if bundle is not None]
         dropped = {id(bundle) for bundle in dominated(keeping)}
         keeping = [bundle for bundle in keeping if id(bundle) not in dropped]
-        if len(keeping) > MOST_BUNDLES:
+        if len(keeping) > len(readers) + len(writers) + MOST_MORE:
             return False
         for bundle in readers + writers:
             self.remove(bundle)
@@ -111,12 +120,13 @@ class _Folding:
         return True
 
 
-def _joined(reader: Bundle, writer: Bundle, tensor: int) -> Bundle | None:
+def _joined(reader: Bundle, writer: Bundle, tensor: int, bit: int) -> Bundle | None:
     """Return both together; None if the writer reads what the reader writes: they would wait for each other."""
-    reads = (reader.reads - {tensor}) | writer.reads
-    if reads & reader.writes:
+    if not writer.reads.isdisjoint(reader.writes):
         return None
-    return Bundle(reader.writes, reads, reader.cost + writer.cost, reader.members + writer.members)
+    reads = (reader.reads - {tensor}) | writer.reads
+    mask = (reader.mask ^ bit) | writer.mask
+    return Bundle(reader.writes, reads, reader.cost + writer.cost, reader.members + writer.members, mask)
 
 
 def dominated(bundles: Iterable[Bundle]) -> list[Bundle]:
@@ -126,12 +136,13 @@ def dominated(bundles: Iterable[Bundle]) -> list[Bundle]:
         groups.setdefault(bundle.writes, []).append(bundle)
     found: list[Bundle] = []
     for group in groups.values():
-        kept: list[frozenset[int]] = []
+        kept: list[int] = []
         for bundle in sorted(group, key=_worth):
-            if any(reads <= bundle.reads for reads in kept):
+            others = ~bundle.mask
+            if any(not mask & others for mask in kept):
                 found.append(bundle)
             else:
-                kept.append(bundle.reads)
+                kept.append(bundle.mask)
     return found
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import product
+from math import fsum
 from typing import NamedTuple
 
 from ...plan.view import View
@@ -243,15 +244,15 @@ class CutFinder:
 
     def _counted_twice(self, args: tuple[Cut, ...]) -> float:
         """Return the cost of what several operands have in common, but for its first time."""
-        total = 0.0
+        again: list[float] = []
         leaves = set(args[0].leaves)
         nodes = set(args[0].nodes)
         for arg in args[1:]:
-            total += sum(self._leaf_seconds.get(leaf, 0.0) for leaf in arg.leaves & leaves)
-            total += sum(self._node_seconds[item] for item in arg.nodes & nodes)
+            again += [self._leaf_seconds.get(leaf, 0.0) for leaf in arg.leaves & leaves]
+            again += [self._node_seconds[item] for item in arg.nodes & nodes]
             leaves |= arg.leaves
             nodes |= arg.nodes
-        return total
+        return fsum(again)  # exact, so that the order of a set does not show
 
     def _seconds(self, key: Key, node: Inner) -> float:
         item = (key, node)

@@ -38,8 +38,11 @@ class IntegerProgram:
     def at_least(self, bound: float, coefficients: Mapping[int, float]) -> None:
         self.rows.append((bound, dict(coefficients)))
 
-    def minimise(self, seconds: float) -> list[float] | None:
-        """Return an optimal value for each variable; None if none was proven within the time."""
+    def minimise(self, seconds: float) -> tuple[list[float] | None, bool]:
+        """Return a value for each variable, the best found within the time, and whether it is proven to be optimal.
+
+        None if none was found.
+        """
         try:
             from scipy.optimize import Bounds, LinearConstraint, milp
             from scipy.sparse import csr_matrix
@@ -55,4 +58,4 @@ class IntegerProgram:
             integrality=np.array(self.integer),
             options={"time_limit": max(seconds, 0.01), "mip_rel_gap": RELATIVE_GAP},
         )
-        return list(result.x) if result.status == 0 and result.x is not None else None
+        return (None if result.x is None else list(result.x)), result.status == 0

@@ -16,7 +16,10 @@ from .condense import Bundle, Choice, condense, members
 
 @dataclass
 class Solution:
-    """Chosen kernels, and how sure their choice is: "optimal", or "greedy" where the time ran out."""
+    """Chosen kernels, and how sure their choice is.
+
+    "optimal"; "feasible" where the time ran out before that was proven; "greedy" where it ran out before anything was.
+    """
 
     chosen: list[Choice]
     cost: float
@@ -43,29 +46,38 @@ def solve(
     reachable = _reachable(by_tensor, wanted, free)
     problem = _Problem(condense(reachable, wanted, free, order), wanted, order)
     parts = problem.parts()
-    known: dict[tuple, list[int] | None] = {}
+    known: dict[tuple, tuple[list[int] | None, bool]] = {}
     bundles: list[Bundle] = []
     status = "optimal"
     for part in parts:
         key = problem.signature(part)
         if key not in known:
             left = seconds - (time.perf_counter() - started)
-            known[key] = problem.solve_part(part, left) if left > 0 else None
-        if known[key] is None:
+            known[key] = problem.solve_part(part, left) if left > 0 else (None, False)
+        positions, proven = known[key]
+        if positions is None:
             status = "greedy"
             break
-        bundles.extend(problem.bundles[part[position]] for position in known[key])
-    chosen = greedy(reachable, free, order) if status == "greedy" else members(bundles)
-    chosen = needed(chosen, wanted, free)
+        status = status if proven else "feasible"
+        bundles.extend(problem.bundles[part[position]] for position in positions)
+    chosen = [] if status == "greedy" else needed(members(bundles), wanted, free)
+    if status != "optimal":
+        simple = needed(greedy(reachable, free, order), wanted, free)
+        if status == "greedy" or _total(simple) < _total(chosen):
+            status, chosen = "greedy", simple
     return Solution(
         chosen=chosen,
-        cost=sum(choice.cost for choice in chosen),
+        cost=_total(chosen),
         status=status,
         parts=len(parts),
         distinct_parts=len(known),
         largest_part=max(map(len, parts), default=0),
         seconds=time.perf_counter() - started,
     )
+
+
+def _total(chosen: Iterable[Choice]) -> float:
+    return sum(choice.cost for choice in chosen)
 
 
 def _reachable(
@@ -178,10 +190,10 @@ class _Problem:
             rows.append((round(self.bundles[number].cost * 1e12), writes, reads, cycle))
         return tuple(rows)
 
-    def solve_part(self, part: list[int], seconds: float) -> list[int] | None:
-        """Return the positions in `part` of a cheapest choice; None if the solver did not finish in time."""
+    def solve_part(self, part: list[int], seconds: float) -> tuple[list[int] | None, bool]:
+        """Return the positions in `part` of the best choice found in time, or None, and whether it is proven the best."""
         if len(part) == 1:
-            return [0]
+            return [0], True
         from .integer_program import IntegerProgram
 
         program = IntegerProgram()
@@ -206,10 +218,10 @@ class _Problem:
                 # Where the choice is taken, the written tensor stands above the read one.
                 bound = len(members) + 1
                 program.at_least(1 - bound, {levels[write]: 1.0, levels[read]: -1.0, picks[number]: -float(bound)})
-        values = program.minimise(seconds)
+        values, proven = program.minimise(seconds)
         if values is None:
-            return None
-        return [position for position, number in enumerate(part) if values[picks[number]] > 0.5]
+            return None, False
+        return [position for position, number in enumerate(part) if values[picks[number]] > 0.5], proven
 
     def _readers(self, part: list[int]) -> dict[tuple[int, int], list[int]]:
         """Return, for each (written, read) pair of tensors where the read one is open, the choices that do so."""

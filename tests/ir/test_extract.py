@@ -185,7 +185,7 @@ def test_the_greedy_choice_is_a_solution_of_any_problem(seed: int):
 
 
 def test_a_graph_without_time_to_choose_still_gives_a_right_program(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("luminal_onnx.ir.egraph.solve._Problem.solve_part", lambda *_: None)
+    monkeypatch.setattr("luminal_onnx.ir.egraph.solve._Problem.solve_part", lambda *_: (None, False))
     graph = encoder(layers=2)
     result = space_of(graph).best()
     assert any("greedy" in note for note in result.report.notes)
@@ -208,7 +208,7 @@ def test_strong_components_are_the_cycles():
 
 def test_dominated_bundles_read_no_less_and_cost_no_less():
     def bundle(reads: set[int], cost: float) -> Bundle:
-        return Bundle(frozenset([9]), frozenset(reads), cost, ())
+        return Bundle(frozenset([9]), frozenset(reads), cost, (), sum(1 << read for read in reads))
 
     cheap, worse, other = bundle({1}, 2.0), bundle({1, 2}, 2.0), bundle({2}, 5.0)
     assert dominated([worse, other, cheap]) == [worse]

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -68,6 +72,26 @@ def test_two_searches_choose_the_same_program():
     first, second = (search(encoder(layers=2), TARGET) for _ in range(2))
     assert [kernel.reads for kernel in first.program.kernels] == [kernel.reads for kernel in second.program.kernels]
     assert kernel_shapes(first.program) == kernel_shapes(second.program)
+
+
+def test_the_choice_does_not_depend_on_the_process():
+    """Python's hashes of strings differ from process to process; nothing may follow their order."""
+    script = (
+        "from search_graphs import encoder, indexing\n"
+        "from search_tools import TARGET\n"
+        "from luminal_onnx.ir.search import search\n"
+        "for graph in (encoder(), indexing()):\n"
+        "    print([str(kernel) for kernel in search(graph, TARGET).program.kernels])\n"
+    )
+    tests = Path(__file__).parent.parent
+    seen = {
+        subprocess.run(
+            [sys.executable, "-c", script], env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(tests)},
+            capture_output=True, text=True, check=True, cwd=tests,
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert len(seen) == 1 and len(seen.pop()) > 1000
 
 
 @pytest.mark.parametrize("sizes", [dict(width=8, heads=2), dict(width=64, heads=4)])
