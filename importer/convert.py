@@ -194,6 +194,9 @@ def call_operator(b: NodeBuilder, inputs: Sequence[Value | None], given: Mapping
     for name in given:
         if (allowed is not None and name not in allowed) or (name not in operator.attributes | operator.ignored):
             b.fail(f"the attribute {name!r} is not supported")
+        wanted = registry.wrong_type(operator, name, given[name])
+        if wanted is not None:
+            b.invalid(f"the attribute {name!r} must be of type {wanted}, not {type(given[name]).__name__}")
     arguments = {**defaults, **given}
     for name, supported in operator.only.items():
         if name in arguments and arguments[name] not in supported:

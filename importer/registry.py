@@ -117,6 +117,18 @@ def find(domain: str, name: str, opset: int) -> Operator:
     raise Unknown(f"version {since or '?'} of this operator is not supported; versions {known} are")
 
 
+_PYTHON_TYPES = {"INT": int, "FLOAT": float, "STRING": str, "INTS": list, "FLOATS": list, "STRINGS": list}
+
+
+def wrong_type(operator: Operator, name: str, value: Any) -> str | None:
+    """Return the type that the schema wants of an attribute if the value is not of it; else None."""
+    if operator.domain != "" or not defs.has(operator.name, operator.since, ""):
+        return None
+    wanted = str(defs.get_schema(operator.name, operator.since, "").attributes[name].type).rpartition(".")[2]
+    expected = _PYTHON_TYPES.get(wanted)
+    return wanted if expected is not None and not isinstance(value, expected) else None
+
+
 def defaults(operator: Operator) -> tuple[dict[str, Any], set[str], set[str] | None]:
     """Return the schema's attribute defaults, its required attributes, and all its attributes (None: no schema)."""
     if operator.domain != "" or not defs.has(operator.name, operator.since, ""):

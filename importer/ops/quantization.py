@@ -74,6 +74,10 @@ def _along(b: NodeBuilder, parameter: Value, x: Value, axis: int, block_size: in
         return b.reshape(parameter, ())
     which = b.axis(axis, x.type.rank)
     if block_size:
+        expected = [b.ceil_div(n, block_size) if k == which else n for k, n in enumerate(x.shape)]
+        fits = parameter.type.rank == x.type.rank and all(map(b.agree, parameter.shape, expected))
+        if not fits:
+            b.invalid(f"blocks of {block_size} along axis {which} of {x.type} do not fit {parameter.type}")
         index = [index_symbol(k) // block_size if k == which else index_symbol(k) for k in range(x.type.rank)]
         return b.indexed(parameter, x.shape, index)
     return b.reshape(parameter, (parameter.shape[0], *[1] * (x.type.rank - 1 - which)))

@@ -64,6 +64,12 @@ def test_an_unknown_attribute_is_named() -> None:
         load(model([node], [value("x")], [value("y")]))
 
 
+def test_an_attribute_of_the_wrong_type_is_named() -> None:
+    node = helper.make_node("Softmax", ["x"], ["y"], name="s", axis=1.5)
+    with pytest.raises(InvalidModel, match="'s'.*attribute 'axis' must be of type INT, not float"):
+        load(model([node], [value("x")], [value("y")]))
+
+
 def test_a_missing_required_attribute_is_named() -> None:
     node = helper.make_node("Concat", ["x", "x"], ["y"], name="joined")
     with pytest.raises(InvalidModel, match="'joined'.*required attribute 'axis'"):
