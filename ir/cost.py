@@ -36,6 +36,9 @@ LANES = {ELEMENTWISE: 1, ROW_THREAD: 1, ROW_WARP: 32, ROW_BLOCK: 256, ROW_SLICES
 ACROSS_ROWS = (ELEMENTWISE, ROW_THREAD, ROW_SLICES)  # neighbouring threads have neighbouring rows
 STEP = 2.5e-9  # seconds that one thread takes from one element of a row to the next
 MATMUL_EFFICIENCY = {MATMUL_TILED: 0.40, MATMUL_MMA: 0.30}
+SLICE = {MATMUL_TILED: 16, MATMUL_MMA: 32}  # terms that a tile fetches at a time
+SLICE_LATENCY = 0.4e-6  # seconds from asking for a slice to having multiplied it
+LEAST_TERMS, MOST_PARTS = 192, 16  # code generation splits long sums of few tiles
 LIBRARY_EFFICIENCY = 0.85
 OVERLAP = 0.1
 
@@ -104,9 +107,11 @@ class _RegionCost:
         if self.schedule in MATMULS:
             sizes = [self.extent(axes) for axes in (self.matmul.batch, self.matmul.m, self.matmul.n)]
             tiles = sizes[0] * math.ceil(sizes[1] / TILE) * math.ceil(sizes[2] / TILE)
-            filled = min(1.0, tiles / target.multiprocessors)
+            parts = max(1, min(target.multiprocessors // max(tiles, 1), self.column_count // LEAST_TERMS, MOST_PARTS))
+            filled = min(1.0, tiles * parts / target.multiprocessors)
             work /= MATMUL_EFFICIENCY[self.schedule]
-            serial = 0.0
+            serial = math.ceil(self.column_count / parts / SLICE[self.schedule]) * SLICE_LATENCY
+            serial += 0.0 if parts == 1 else target.launch + self.row_count * 4.0 * parts / target.cache_bandwidth
         else:
             lanes = LANES[self.schedule]
             filled = min(1.0, self.row_count * lanes / (target.multiprocessors * FILL))
