@@ -164,7 +164,7 @@ def compile_to(
 
 
 def statistics(plan: Plan) -> dict[str, Any]:
-    """Count what a plan holds: kernels by template, library calls, weight bytes."""
+    """Count what a plan holds: kernels by template, library calls, and steps that are neither, which the host would do."""
     steps = list(plan.steps())
     templates: dict[str, int] = {}
     for step in steps:
@@ -172,11 +172,13 @@ def statistics(plan: Plan) -> dict[str, Any]:
             template = next((name for name in TEMPLATES if step.kernel.name.startswith(name)), "other")
             templates[template] = templates.get(template, 0) + 1
     sources = {step.kernel.source for step in steps if isinstance(step, KernelStep)}
+    calls = sum(isinstance(step, LtStep) for step in steps)
     return {
         "launches": len(steps),
         "kernels": sum(templates.values()),
         "distinct_kernels": len(sources),
-        "cublaslt_calls": sum(isinstance(step, LtStep) for step in steps),
+        "cublaslt_calls": calls,
+        "host_ops": len(steps) - sum(templates.values()) - calls,
         "templates": dict(sorted(templates.items())),
     }
 

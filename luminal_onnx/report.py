@@ -84,7 +84,7 @@ def summarize(artifact: Artifact, path: Path) -> dict[str, Any]:
         "dims": {name: [bounds.min, bounds.opt, bounds.max] for name, bounds in plan.ranges.items()},
         "weight_bytes": weight_bytes(plan),
         "peak_bytes": {"opt": peak_bytes(plan, "opt"), "max": peak_bytes(plan, "max")},
-        "host_ops": 0,
+        "host_ops": manifest["statistics"]["host_ops"],
         "verification": manifest["verification"],
         "warnings": manifest["warnings"],
         "seconds": manifest["seconds"],
@@ -110,7 +110,7 @@ def print_compiled(summary: dict[str, Any]) -> None:
     templates = ", ".join(f"{count} {name}" for name, count in statistics["templates"].items())
     calls = statistics["cublaslt_calls"]
     became = f"{statistics['kernels']} kernels ({statistics['distinct_kernels']} distinct: {templates or 'none'})"
-    table.add_row("became", f"{became}, {calls} cuBLASLt call{'s' * (calls != 1)}, 0 host ops")
+    table.add_row("became", f"{became}, {calls} cuBLASLt call{'s' * (calls != 1)}, {statistics['host_ops']} host ops")
     peak = summary["peak_bytes"]
     memory = f"weights {format_bytes(summary['weight_bytes'])}, arena {format_bytes(peak['opt'])}"
     table.add_row("memory", memory + (f" (up to {format_bytes(peak['max'])})" if peak["max"] != peak["opt"] else ""))
