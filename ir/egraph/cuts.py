@@ -65,7 +65,8 @@ class CutFinder:
         self.handles: Handles = classes.saturated.handles
         self.costs = costs
         self.limits = limits
-        self._cuts: dict[Key, list[Cut]] = {}
+        self._cuts: dict[Key, list[Cut]] = {}  # what a reader of the value may choose from
+        self._whole: dict[Key, list[Cut]] = {}  # all cuts, where readers do not see all
         self._leaf_seconds: dict[tuple[int, int], float] = {}
         self._tensor_seconds: dict[int, float] = {}
         self.stored_at: dict[Key, list[int]] = {}
@@ -81,7 +82,7 @@ class CutFinder:
         for key in self._operands_first(root):
             if key not in self._cuts:
                 self._find(key)
-        return self._cuts[root]
+        return self._whole.get(root, self._cuts[root])
 
     def _find(self, key: Key) -> None:
         """Find the cuts of a key whose operands' cuts are known.
@@ -94,8 +95,12 @@ class CutFinder:
         found = [cut for node in others for cut in self._of_node(key, node) if cut.tensors.isdisjoint(own)]
         self._cuts[key] = self._kept(found)
         if loads:
-            found += [cut for node in loads for cut in self._leaf(key, node)]
-            self._cuts[key] = self._kept(found)
+            read = [cut for node in loads for cut in self._leaf(key, node)]
+            if any(node.tensor in self.classes.ends and self.classes.sinks.get(node.tensor, 0) > 1 for node in loads):
+                # It is in memory in any case, and several want it: nobody computes it again.
+                self._whole[key] = self._kept(found + read)
+                found = []
+            self._cuts[key] = self._kept(found + read)
 
     def _operands_first(self, root: Key) -> Iterable[Key]:
         """Yield what the root may need, operands first. A value met on the way to itself is no operand of itself."""
@@ -135,7 +140,7 @@ class CutFinder:
             ways = [
                 cut.cost
                 for key in self.classes.stores.get(tensor, ())
-                for cut in self._cuts.get(key, ())
+                for cut in self._whole.get(key, self._cuts.get(key, ()))
                 if tensor not in cut.tensors
             ]
             size = dtype_of(self.classes.tensor_dtypes[tensor]).size
@@ -201,7 +206,7 @@ class CutFinder:
         if not arguments or not all(choices):
             return
         if len(choices) > 2:
-            choices = [cuts[:4] for cuts in choices]
+            choices = [_few(cuts) for cuts in choices]
         for args in product(*choices):
             cut = self._combined(key, node, args)
             if cut is not None:
@@ -285,3 +290,9 @@ class CutFinder:
             ):
                 kept.append(least)
         return kept
+
+
+def _few(cuts: list[Cut]) -> list[Cut]:
+    """Return the four cheapest cuts, and the least fused: with it the node fits into a kernel however large they are."""
+    least = min(cuts, key=lambda cut: len(cut.nodes))
+    return cuts[:4] if least in cuts[:4] else [*cuts[:4], least]
