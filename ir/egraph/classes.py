@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ..scalars import TABLE
 from .handles import Shape
 from .lift import stored_shape
 from .saturate import Saturated
@@ -128,6 +129,7 @@ class Classes:
 
 
 _COMMUTING = ("add", "mul")
+CHEAP = 24.0  # in units of a float addition
 
 
 def read_classes(saturated: Saturated) -> Classes:
@@ -140,7 +142,7 @@ def read_classes(saturated: Saturated) -> Classes:
     for register, shape, tensor in rows["Store"]:
         stores.setdefault(tensor, []).append((register, shape))
     repeating = _repeating(stores, registers, saturated)
-    _drop_loads(registers, repeating)
+    _drop_loads(registers, repeating | _made_of_nothing(stores, registers))
     library: dict[int, list[Library]] = {}
     for name in ("LtGemm", "LtGemm3"):
         for *operands, record, tensor in rows[name]:
@@ -229,6 +231,30 @@ def _repeating(
     return frozenset(
         tensor for tensor, pairs in stores.items()
         if any(repeats(node) for register, _ in pairs for node in registers.get(register, ()))
+    )
+
+
+def _made_of_nothing(stores: dict[int, list[tuple[int, int]]], registers: dict[int, list]) -> frozenset[int]:
+    """Return the tensors computed from constants and indices alone, by so little that reading them saves nothing."""
+    costs: dict[int, float] = {}
+    for register, nodes in registers.items():
+        if any(node.kind in ("const", "iota") for node in nodes):
+            costs[register] = 0.0
+    waiting = {
+        register: node for register, nodes in registers.items() for node in nodes if node.kind == "elementwise"
+    }
+    changed = True
+    while changed:
+        changed = False
+        for register, node in list(waiting.items()):
+            if register in costs or all(arg in costs for arg in node.args):
+                cost = TABLE[node.fn].cost + sum(costs[arg] for arg in node.args) if register not in costs else 0.0
+                if cost <= CHEAP:
+                    costs.setdefault(register, cost)
+                del waiting[register]
+                changed = True
+    return frozenset(
+        tensor for tensor, pairs in stores.items() if all(register in costs for register, _ in pairs)
     )
 
 

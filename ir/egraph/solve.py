@@ -107,6 +107,7 @@ class _Problem:
         self.bundles = bundles
         self.writes = [sorted(bundle.writes, key=order) for bundle in bundles]
         self.reads = [sorted(bundle.reads, key=order) for bundle in bundles]
+        self.hidden = [sorted(bundle.hidden, key=order) for bundle in bundles]
         self.by_tensor: dict[int, list[int]] = {}
         for number, writes in enumerate(self.writes):
             for tensor in writes:
@@ -164,7 +165,7 @@ class _Problem:
             return x
 
         for number in range(len(self.bundles)):
-            links: list[object] = list(self.writes[number])
+            links: list[object] = [*self.writes[number], *self.hidden[number]]
             links += [read for read in self.reads[number] if read not in self.settled]
             links += [("cycle", self.cyclic[write]) for write, _ in self._inside(number)]
             first = find(links[0])
@@ -187,11 +188,12 @@ class _Problem:
             writes = tuple((name(write), write in self.settled) for write in self.writes[number])
             reads = tuple(name(read) for read in self.reads[number] if read not in self.settled)
             cycle = tuple((name(write), name(read)) for write, read in self._inside(number))
-            rows.append((round(self.bundles[number].cost * 1e12), writes, reads, cycle))
+            hidden = tuple(map(name, self.hidden[number]))
+            rows.append((round(self.bundles[number].cost * 1e12), writes, reads, cycle, hidden))
         return tuple(rows)
 
     def solve_part(self, part: list[int], seconds: float) -> tuple[list[int] | None, bool]:
-        """Return the positions in `part` of the best choice found in time, or None, and whether it is proven the best."""
+        """Return the positions in `part` of the best choice found in time, or None, and whether it is proven best."""
         if len(part) == 1:
             return [0], True
         from .integer_program import IntegerProgram
@@ -205,7 +207,8 @@ class _Problem:
         for tensor, variables in writers.items():
             if tensor in self.settled:
                 program.at_least(1, {variable: 1.0 for variable in variables})
-            program.at_least(-1, {variable: -1.0 for variable in variables})  # no two kernels write one tensor
+        for variables in self._writers_of_one(part, picks):
+            program.at_least(-1, {variable: -1.0 for variable in variables})
         for (_, read), readers in self._readers(part).items():
             # At most one of these is taken, and only with someone who writes what they read.
             program.at_least(
@@ -222,6 +225,14 @@ class _Problem:
         if values is None:
             return None, False
         return [position for position, number in enumerate(part) if values[picks[number]] > 0.5], proven
+
+    def _writers_of_one(self, part: list[int], picks: dict[int, int]) -> list[list[int]]:
+        """Return, for each tensor, the variables of the bundles that write it, inside or for others."""
+        found: dict[int, list[int]] = {}
+        for number in part:
+            for tensor in (*self.writes[number], *self.hidden[number]):
+                found.setdefault(tensor, []).append(picks[number])
+        return list(found.values())
 
     def _readers(self, part: list[int]) -> dict[tuple[int, int], list[int]]:
         """Return, for each (written, read) pair of tensors where the read one is open, the choices that do so."""
