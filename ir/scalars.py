@@ -28,7 +28,7 @@ from ..plan.dtypes import DType, bool_, float64
 from ..plan.errors import LuminalError
 from .erf import erf
 
-CKind = str  # "float", "double", "int" or "bool": the register kind that picks a C template
+CKind = str  # "half", "float", "double", "int" or "bool": the kind of value that picks a C template
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,8 @@ class Scalar:
     """One scalar function.
 
     `kinds` are the operand kinds it takes (letters of `DType.kind`), `result` is "same", "bool" or "cast". `c` is one
-    template for all register kinds or one per kind ("double" falls back to "float", "bool" to "int"). `cost` is in
+    template for all kinds or one per kind ("double" and "half", a 16-bit float in a float register, fall back to
+    "float", "bool" to "int"). A "half" template need only be far better than half a unit in the last place. `cost` is in
     units of a float32 addition. `facts` are algebraic truths that rewrite rules may rely on *exactly*: a float addition
     is commutative but not associative, so "associative" here means up to rounding for floats, exactly for integers.
     """
@@ -61,6 +62,7 @@ class Scalar:
 
 
 _FALLBACKS = {
+    "half": ("half", "float"),
     "float": ("float",),
     "double": ("double", "float"),
     "int": ("int",),
@@ -70,7 +72,7 @@ _FALLBACKS = {
 
 def _register_kind(dtype: DType) -> CKind:
     if dtype.is_float:
-        return "double" if dtype is float64 else "float"
+        return {64: "double", 32: "float", 16: "half"}[dtype.bits]
     return "bool" if dtype.kind == "b" else "int"
 
 
@@ -167,7 +169,7 @@ _ROWS = (
     Scalar("asinh", 1, "f", np.arcsinh, _math("asinh"), cost=30),
     Scalar("acosh", 1, "f", np.arccosh, _math("acosh"), cost=30),
     Scalar("atanh", 1, "f", np.arctanh, _math("atanh"), cost=30),
-    Scalar("erf", 1, "f", erf, _math("erf"), cost=25),
+    Scalar("erf", 1, "f", erf, {**_math("erf"), "half": "erf_to_half({0})"}, cost=25),
     Scalar(
         "sigmoid", 1, "f", _sigmoid,
         {"float": "1.0f / (1.0f + expf(-{0}))", "double": "1.0 / (1.0 + exp(-{0}))"}, cost=20,

@@ -6,10 +6,12 @@ import math
 
 import numpy as np
 import pytest
+from luminal_onnx.codegen.kernel_text import template
 from luminal_onnx.ir.region_reference import run_region
 from luminal_onnx.ir.scalars import TABLE
 from luminal_onnx.plan import dtypes
 from luminal_onnx.plan.dtypes import DType, bool_
+from luminal_onnx.runtime.cpu import compile_host
 from region_values import HostRun
 from regions import RegionBuilder
 from tolerances import ELEMENTWISE, assert_close
@@ -63,3 +65,25 @@ def test_casts_clamp_wrap_and_round_alike(source):
             actual.astype(float) if target.is_float else actual,
             expected.astype(float) if target.is_float else expected, err_msg=f"{source} to {target}",
         )
+
+
+def test_erf_for_16_bits_is_far_below_half_a_unit_in_the_last_place():
+    """Of float16 inputs every one, through a kernel that keeps the float32 in front of the rounding."""
+    halves = np.arange(2**16, dtype=np.uint16).view(np.float16)
+    x = halves[np.isfinite(halves)].astype(np.float32)
+    source = (
+        template("prelude")
+        + """
+extern "C" __global__ void erf_of(float* out, const float* x, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) out[i] = erf_to_half(x[i]);
+}
+LUMINAL_EXPORT(erf_of)
+"""
+    )
+    out = np.empty_like(x)
+    compile_host(source, "erf_of").launch((-(-x.size // 256), 1, 1), (256, 1, 1), 0, [out, x, np.int32(x.size)])
+    expected = np.array([math.erf(value) for value in x.astype(np.float64)])
+    assert np.abs(out - expected).max() < 1e-6
+    inside = expected != 0
+    assert (np.abs(out - expected)[inside] / np.abs(expected[inside])).max() < 2.0**-11 / 20
