@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from functools import cache
 from pathlib import Path
 
 from ..plan.errors import LuminalError, MissingDependency
 
 STANDARD = "--std=c++17"
+_NEEDED_HEADER = "crt/host_defines.h"  # of another wheel than most headers, so the one that may be missing
+_TOOLKIT = "/usr/local/cuda"
 
 
 def compile_cubin(text: str, arch: str) -> bytes:
@@ -34,12 +37,17 @@ def version() -> str:
 
 @cache
 def include_paths() -> tuple[str, ...]:
-    """Return the folders of CUDA's headers, which come with the `nvidia-cuda-runtime` wheel."""
+    """Return the folders of CUDA's headers, of the wheels that hold them, else of an installed CUDA toolkit."""
     try:
         import nvidia
+
+        bases = [Path(base) for base in nvidia.__path__]
     except ImportError:
-        raise _missing("the CUDA headers") from None
-    folders = {header.parent for base in nvidia.__path__ for header in Path(base).glob("*/include/cuda_fp16.h")}
+        bases = []
+    folders = {header.parent for base in bases for header in base.glob("*/include/cuda_fp16.h")}
+    if not any((folder / _NEEDED_HEADER).is_file() for folder in folders):
+        toolkits = [Path(os.environ.get(name) or _TOOLKIT) / "include" for name in ("CUDA_HOME", "CUDA_PATH")]
+        folders = {folder for folder in toolkits if (folder / _NEEDED_HEADER).is_file()}
     if not folders:
         raise _missing("the CUDA headers")
     return tuple(sorted(map(str, folders)))
