@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from ..plan.errors import InvalidInput
 from .binding import BoundPlan
 from .cuda_context import Context, Program
 from .cuda_driver import destroy_quietly
+from .step_times import StepTime, time_steps
 
 if TYPE_CHECKING:
     from .cuda_backend import CudaBackend
@@ -70,6 +72,42 @@ class BoundRun:
             finally:
                 for event in events:
                     driver.call("cuEventDestroy", event)
+
+    def run_times(self, n: int = 100, warmup_seconds: float = 0.2) -> list[float]:
+        """Return the seconds of each of `n` runs, by events around each, after running for `warmup_seconds`."""
+        context = self._lent()
+        driver = self._backend.driver
+        with driver.current():
+            started = time.perf_counter()
+            while True:
+                context.launch(self._bound, self._program)
+                context.synchronize()
+                if time.perf_counter() - started >= warmup_seconds:
+                    break
+            events = [driver.call("cuEventCreate", 0) for _ in range(2)]
+            try:
+                return [self._one_run(context, events) for _ in range(n)]
+            finally:
+                for event in events:
+                    driver.call("cuEventDestroy", event)
+
+    def _one_run(self, context: Context, events: Sequence[Any]) -> float:
+        driver = self._backend.driver
+        driver.call("cuEventRecord", events[0], context.stream)
+        context.launch(self._bound, self._program)
+        driver.call("cuEventRecord", events[1], context.stream)
+        driver.call("cuEventSynchronize", events[1])
+        return driver.call("cuEventElapsedTime", *events) / 1e3
+
+    def time_steps(self, cold: bool = False) -> list[StepTime]:
+        """Return every launch and how long it takes alone; see `step_times.time_steps`."""
+        context = self._lent()
+        return time_steps(self._backend, context, self._bound, self._program, context.workspace, cold)
+
+    @property
+    def bound_plan(self) -> BoundPlan:
+        """The plan with the sizes of this run."""
+        return self._bound
 
     def close(self) -> None:
         """Give the context back; calling it twice is fine."""

@@ -64,6 +64,11 @@ class Context:
                 self._driver.call("cuStreamDestroy", self.stream)
                 raise
 
+    @property
+    def workspace(self) -> int:
+        """The address of the library's workspace; 0 without one."""
+        return self._workspace
+
     def prepare(self, bound: BoundPlan, feeds: Sequence[np.ndarray]) -> Program:
         """Copy the feeds to the device, and return the program of these shapes, built if it is their first time."""
         key = tuple(bound.dims.items())
