@@ -142,7 +142,7 @@ def read_classes(saturated: Saturated) -> Classes:
     for register, shape, tensor in rows["Store"]:
         stores.setdefault(tensor, []).append((register, shape))
     repeating = _repeating(stores, registers, saturated)
-    _drop_loads(registers, repeating | _made_of_nothing(stores, registers))
+    _drop_loads(registers, stores, repeating | _made_of_nothing(stores, registers))
     library: dict[int, list[Library]] = {}
     for name in ("LtGemm", "LtGemm3"):
         for *operands, record, tensor in rows[name]:
@@ -258,12 +258,21 @@ def _made_of_nothing(stores: dict[int, list[tuple[int, int]]], registers: dict[i
     )
 
 
-def _drop_loads(registers: dict[int, list], tensors: frozenset[int]) -> None:
-    """Drop the loads of these tensors wherever there is another way: reading what they repeat is never worse."""
+def _drop_loads(
+    registers: dict[int, list], stores: dict[int, list[tuple[int, int]]], tensors: frozenset[int]
+) -> None:
+    """Drop the loads of these tensors wherever there is another way to have the value: reading them is never better.
+
+    Loading where the value itself is stored is no other way.
+    """
+    own: dict[int, set[int]] = {}
+    for tensor, pairs in stores.items():
+        for register, _ in pairs:
+            own.setdefault(register, set()).add(tensor)
     for register, nodes in registers.items():
-        others = [node for node in nodes if not (node.kind == "load" and node.tensor in tensors)]
-        if others:
-            registers[register] = others
+        kept = [node for node in nodes if not (node.kind == "load" and node.tensor in tensors)]
+        if any(not (node.kind == "load" and node.tensor in own.get(register, ())) for node in kept):
+            registers[register] = kept
 
 
 def _summed_products(registers: dict[int, list]) -> frozenset[int]:

@@ -293,6 +293,6 @@ class CutFinder:
 
 
 def _few(cuts: list[Cut]) -> list[Cut]:
-    """Return the four cheapest cuts, and the least fused: with it the node fits into a kernel however large they are."""
+    """Return the four cheapest cuts, and the least fused: with it the node fits into a kernel however large."""
     least = min(cuts, key=lambda cut: len(cut.nodes))
     return cuts[:4] if least in cuts[:4] else [*cuts[:4], least]

@@ -240,6 +240,18 @@ def test_compose_views_leaves_paddings_with_different_values_apart():
     Oracle(graph).check(program)
 
 
+def test_a_padded_size_is_computed_though_it_is_made_of_nothing():
+    """What is made of indices alone is not read from memory, unless there is no other way to have it."""
+    length = symbol("length")
+
+    def make(net: Net):
+        net.input("x", float32, (length,))
+        return net.concat([net.reshape(net.dim_value(length), (1,)), net.constant(np.array([7, 9]))], 0)
+
+    graph, _ = built(make, length=Range(1, 4, 9))
+    Oracle(graph, {"length": 5}).check(space_of(graph).best().program)
+
+
 # push-view and through-*
 
 
