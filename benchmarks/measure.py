@@ -1,4 +1,4 @@
-"""Measure one row on the GPU: check every contender's outputs, then time those that are right, taking turns."""
+"""Measure one row on the GPU: check every contender's outputs, then time them, taking turns."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from benchmarks.peers import Peer, Unfit
 from benchmarks.rows import Row
 
 # The largest error of an output, as a share of the reference's spread, with which a contender still counts as right.
-WORST_ERROR = {"float32": 1e-3, "float16": 3e-2}
+WORST_ERROR = {"float32": 1e-4, "float16": 3e-2}
 
 
 def measure(
@@ -35,7 +35,11 @@ def measure(
     torch.set_grad_enabled(False)
     workload = build(row)
     feeds = {name: value.numpy() for name, value in workload.inputs.items()}
-    result: dict[str, Any] = {"contenders": {}, **counted(workload)}
+    result: dict[str, Any] = {"contenders": {}}
+    try:
+        result.update(counted(workload))
+    except Exception as error:  # the roofline is then missing, nothing else
+        result["uncounted"] = one_line(error)
     reference = exact(workload)
     workload.module = workload.module.cuda()
     workload.inputs = {name: value.cuda() for name, value in workload.inputs.items()}
@@ -44,7 +48,7 @@ def measure(
     kept: list[Any] = []
 
     def enter(name: str, make: Callable[[], tuple[Any, Sampler]]) -> None:
-        """Set a contender up and check it; one that fails is reported and left out."""
+        """Set a contender up and check it; one that fails is reported and left out, one that is wrong is marked."""
         entry: dict[str, Any] = {}
         result["contenders"][name] = entry
         try:
@@ -53,7 +57,8 @@ def measure(
             entry["error"] = error
             entry["compile_seconds"] = getattr(contender, "compile_seconds", None)
             if not error <= WORST_ERROR[row.dtype]:
-                raise ValueError(f"wrong outputs: error {error:.3g} of the spread, at most {WORST_ERROR[row.dtype]:g} allowed")
+                limit = WORST_ERROR[row.dtype]
+                entry["failure"] = f"WRONG OUTPUTS: error {error:.3g} of the spread, at most {limit:g} allowed; timed all the same"
             kept.append(contender)
             # Timed on its own first, so that a number is there should a later contender hang or crash.
             entry.update(take_turns({name: sampler}, 5)[name])

@@ -15,7 +15,8 @@ def judged(row: Row, found: Mapping[str, Any], rates: Mapping[str, float]) -> di
     """Return what the table says of one row: our time, the best peer's, the bar, the floor and how near we are."""
     contenders: Mapping[str, Any] = found.get("contenders", {})
     times = {name: entry["ms"] for name, entry in contenders.items() if "ms" in entry}
-    peers = {name: ms for name, ms in times.items() if name != OURS}
+    wrong = {name for name, entry in contenders.items() if "failure" in entry}
+    peers = {name: ms for name, ms in times.items() if name != OURS and name not in wrong}
     best = min(peers, key=peers.__getitem__, default=None)
     roofline = roofline_ms(row, found, rates)
     floor = row.floor_ms if row.floor_ms is not None else roofline
@@ -29,7 +30,7 @@ def judged(row: Row, found: Mapping[str, Any], rates: Mapping[str, float]) -> di
         "best_peer": best,
         "best_peer_ms": peers.get(best) if best else None,
         "bar_ms": bar,
-        "ahead": None if ours is None or bar is None else ours <= bar,
+        "ahead": None if ours is None or bar is None else ours <= bar and OURS not in wrong,
         "roofline_ms": roofline,
         "floor_ms": floor,
         "floor_share": floor / ours if floor and ours else None,
@@ -69,6 +70,7 @@ def table(rows: Sequence[Row], results: Mapping[str, Any], rates: Mapping[str, f
             ]
         )
         failures = [*found.get("failures", ())]
+        failures += [f"operations could not be counted: {found['uncounted']}"] if "uncounted" in found else []
         failures += [f"{name}: {entry['failure']}" for name, entry in contenders.items() if "failure" in entry]
         remarks += [f"{row.name}: {failure}" for failure in failures]
     widths = [max(len(line[at]) for line in (head, *body)) for at in range(len(head))]

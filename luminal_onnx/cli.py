@@ -9,12 +9,15 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from luminal_onnx import __version__
 from luminal_onnx.plan.errors import InvalidInput, LuminalError, VerificationFailed
+
+if TYPE_CHECKING:
+    from luminal_onnx.plan.records import Plan
 
 EXIT_USAGE = 64
 EXIT_INTERNAL = 70
@@ -122,14 +125,10 @@ def run(
 
     from luminal_onnx import report
     from luminal_onnx.runtime.session import InferenceSession
-    from luminal_onnx.sampling import free_symbols, sample_feeds
 
     with InferenceSession(_one_of(artifact, load_engine), device=device, cuda_graph=not no_cuda_graph) as session:
         plan = session.plan
-        sizes = {name: plan.ranges[name].opt for name in free_symbols(plan.inputs)}
-        sizes.update({name: value for name, value in parse_dims(dims).items() if isinstance(value, int)})
-        loaded = _load_inputs(load_inputs, {port.name: port.dtype.numpy for port in plan.inputs})
-        feeds = {**sample_feeds(plan.inputs, sizes, parse_ranges(value_ranges), seed), **loaded}
+        feeds = _feeds(plan, dims, load_inputs, value_ranges, seed)
         for _ in range(max(iterations, 1)):
             outputs = session.run(None, feeds)
         names = [port.name for port in plan.outputs]
@@ -140,6 +139,50 @@ def run(
         _print_json({"device": device, "outputs": rows})
     else:
         report.print_arrays(rows, device)
+
+
+@cli.command("bench")
+@click.argument("artifact", required=False, type=click.Path(dir_okay=False))
+@click.option("--loadEngine", "load_engine", type=click.Path(dir_okay=False), help="The artifact, if not the argument.")
+@click.option("--dim", "dims", multiple=True, metavar="NAME=SIZE", help="Size of a named dim [its opt].")
+@click.option("--loadInputs", "load_inputs", multiple=True, metavar="NAME:FILE", help=".npy or raw file per input; or one .npz.")
+@click.option("--val-range", "value_ranges", multiple=True, metavar="NAME:[LO,HI]", help="Range of made-up values.")
+@click.option("--iterations", default=100, show_default=True, type=click.IntRange(1), help="Runs that are timed.")
+@click.option("--warmUp", "warm_up", default=200, show_default=True, metavar="MS", type=click.IntRange(0), help="Warm up so long.")
+@click.option("--dumpProfile", "dump_profile", is_flag=True, help="Also time every kernel alone, against the roofline.")
+@click.option("--exportProfile", "export_profile", type=click.Path(dir_okay=False), help="Write that to a JSON file.")
+@click.option("--seed", default=0, show_default=True, help="Seed of made-up inputs.")
+@_json_option
+def bench_command(
+    artifact: str | None,
+    load_engine: str | None,
+    dims: tuple[str, ...],
+    load_inputs: tuple[str, ...],
+    value_ranges: tuple[str, ...],
+    iterations: int,
+    warm_up: int,
+    dump_profile: bool,
+    export_profile: str | None,
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Time ARTIFACT on the GPU, its inputs lying there: latency by events around each run, throughput of runs in a row."""
+    from luminal_onnx.bench import bench, format_bench
+    from luminal_onnx.profile import format_profile
+    from luminal_onnx.runtime.session import InferenceSession
+
+    with InferenceSession(_one_of(artifact, load_engine)) as session:
+        feeds = _feeds(session.plan, dims, load_inputs, value_ranges, seed)
+        wants_profile = dump_profile or export_profile is not None
+        found = bench(session, feeds, iterations, warm_up / 1e3, profiled=wants_profile)
+    if export_profile is not None:
+        Path(export_profile).write_text(json.dumps(found["profile"], indent=1))
+    if as_json:
+        _print_json(found)
+        return
+    click.echo(format_bench(found))
+    if dump_profile:
+        click.echo("\n" + format_profile(found["profile"]))
 
 
 @cli.command("verify")
@@ -270,6 +313,18 @@ def parse_ranges(items: Iterable[str]) -> dict[str, tuple[float, float]]:
             raise InvalidInput(f"--val-range {item!r} is not NAME:[LO,HI] with LO <= HI")
         ranges[name] = (low, high)
     return ranges
+
+
+def _feeds(
+    plan: Plan, dims: Iterable[str], load_inputs: Iterable[str], value_ranges: Iterable[str], seed: int
+) -> dict[str, Any]:
+    """Return what files hold for some inputs, and made-up values for the others."""
+    from luminal_onnx.sampling import free_symbols, sample_feeds
+
+    sizes = {name: plan.ranges[name].opt for name in free_symbols(plan.inputs)}
+    sizes.update({name: value for name, value in parse_dims(dims).items() if isinstance(value, int)})
+    loaded = _load_inputs(load_inputs, {port.name: port.dtype.numpy for port in plan.inputs})
+    return {**sample_feeds(plan.inputs, sizes, parse_ranges(value_ranges), seed), **loaded}
 
 
 def _load_inputs(items: Iterable[str], dtypes: dict[str, Any]) -> dict[str, Any]:

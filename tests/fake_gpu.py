@@ -164,7 +164,7 @@ class FakeDriver:
         assert size > 0
         return self.enqueue(stream, lambda: ctypes.memmove(int(target), int(source), size))
 
-    cuMemcpyDtoHAsync = cuMemcpyHtoDAsync
+    cuMemcpyDtoHAsync = cuMemcpyDtoDAsync = cuMemcpyHtoDAsync
 
     def cuMemsetD2D8Async(self, target, pitch, value, width, height, stream):
         def run():
