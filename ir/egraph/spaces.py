@@ -13,7 +13,7 @@ from .handles import Handles, Shape
 def check_spaces(rows: dict[str, list[Row]], handles: Handles) -> dict[int, Shape]:
     """Return the space of each register class that has one; FactConflict if two nodes of a class disagree."""
     found: dict[int, Shape] = {}
-    polymorphic = {row[-1] for row in rows["Const"]}
+    polymorphic = _polymorphic(rows)
     for _, view, _, register in rows["Load"]:
         _note(found, register, handles.thing(view).out_shape, polymorphic)
     for _, shape, register in rows["Iota"]:
@@ -39,6 +39,17 @@ def check_spaces(rows: dict[str, list[Row]], handles: Handles) -> dict[int, Shap
             break
         waiting = later
     return found
+
+
+def _polymorphic(rows: dict[str, list[Row]]) -> set[int]:
+    """Return the classes of constants and of what is made of them alone: the same over any space, wherever it is read."""
+    found = {row[-1] for row in rows["Const"]}
+    waiting = [(register, _operands(name, row)) for name in _INNER for *row, register in rows[name]]
+    while True:
+        fresh = {register for register, operands in waiting if found.issuperset(operands)} - found
+        if not fresh:
+            return found
+        found |= fresh
 
 
 _INNER = {"E1": (1,), "E2": (1, 2), "E3": (1, 2, 3), "Gather": (1,), "Red": (1,), "Bcast": (0,)}
