@@ -11,7 +11,8 @@ from typing import Any
 
 if __name__ == "__main__":
     # The repository root goes last: its folder luminal_onnx is only a part of the package of that name.
-    sys.path = [*sys.path[1:], str(Path(__file__).resolve().parent.parent)]
+    HERE = Path(__file__).resolve().parent
+    sys.path = [*(place for place in sys.path if Path(place).resolve() != HERE), str(HERE.parent)]
 
 from benchmarks.failures import one_line
 from benchmarks.rows import Row, select
