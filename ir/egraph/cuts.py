@@ -16,7 +16,7 @@ from typing import NamedTuple
 from ...plan.view import View
 from ..cost import CostModel
 from ..scalars import TABLE
-from .classes import Classes, Inner, Leaf, reads_twice
+from .classes import Classes, Inner, Leaf
 from .handles import Handles, Shape
 from .lift import dtype_of
 
@@ -237,8 +237,6 @@ class CutFinder:
             leaves = leaves | {(node.tensor, 0)}
         if len(leaves) > MOST_LEAVES or len(nodes) > MOST_NODES:
             return None
-        if len(args) > 1 and self.classes.parts and reads_twice({tensor for tensor, _ in leaves}, self.classes.parts):
-            return None
         shared = len(args) > 1 and sum(len(arg.nodes) for arg in args) + 1 > len(nodes)
         overlap = len(args) > 1 and sum(len(arg.leaves) for arg in args) > len(leaves)
         cost = sum(arg.cost for arg in args) + self._seconds(key, node)
@@ -280,13 +278,10 @@ class CutFinder:
         distinct: dict[tuple, Cut] = {}
         for cut in found:
             distinct.setdefault((cut.leaves, cut.rows), cut)
-        # Ways that read joined products and ways that do not are no rivals: the first ask for another kernel.
-        kept, totals, counts = [], {}, {}
+        kept, counts = [], {}
         for cut in distinct.values():
-            joint = self._joint(cut)
-            total = totals[joint] = totals.get(joint, 0) + 1
-            count = counts[joint, cut.rows] = counts.get((joint, cut.rows), 0) + 1
-            if total <= self.limits.best or count <= self.limits.per_rows:
+            counts[cut.rows] = counts.get(cut.rows, 0) + 1
+            if len(kept) < self.limits.best or counts[cut.rows] <= self.limits.per_rows:
                 kept.append(cut)
         if found:
             least = min(found, key=lambda cut: len(cut.nodes))
@@ -295,12 +290,6 @@ class CutFinder:
             ):
                 kept.append(least)
         return kept
-
-    def _joint(self, cut: Cut) -> frozenset[int]:
-        """Return the joined products that the cut reads."""
-        if not self.classes.parts:
-            return frozenset()
-        return frozenset(tensor for tensor, _ in cut.leaves if tensor in self.classes.parts)
 
 
 def _few(cuts: list[Cut]) -> list[Cut]:
