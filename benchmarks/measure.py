@@ -58,7 +58,9 @@ def measure(
             entry["compile_seconds"] = getattr(contender, "compile_seconds", None)
             if not error <= WORST_ERROR[row.dtype]:
                 limit = WORST_ERROR[row.dtype]
-                entry["failure"] = f"WRONG OUTPUTS: error {error:.3g} of the spread, at most {limit:g} allowed; timed all the same"
+                entry["failure"] = (
+                    f"WRONG OUTPUTS: error {error:.3g} of the spread, at most {limit:g} allowed; timed all the same"
+                )
             kept.append(contender)
             # Timed on its own first, so that a number is there should a later contender hang or crash.
             entry.update(take_turns({name: sampler}, 5)[name])

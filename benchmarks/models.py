@@ -71,7 +71,9 @@ class LlamaLayer(nn.Module):
         half = self.HEAD // 2
         return x * cos + torch.cat((-x[..., half:], x[..., :half]), -1) * sin
 
-    def forward(self, x: Tensor, keys: Tensor, values: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(
+        self, x: Tensor, keys: Tensor, values: Tensor, cos: Tensor, sin: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
         batch = x.shape[0]
         h = self.rms(x, self.norm1)
         q = self.q(h).view(batch, 1, self.HEADS, self.HEAD).transpose(1, 2)
@@ -185,7 +187,13 @@ def dlrm(tables: int, batch: int) -> Workload:
     return Workload(module, inputs, tables=tuple(module.tables), lookups=batch * Dlrm.BAG)
 
 
-BUILDERS: dict[str, Callable[..., Workload]] = {"bert": bert, "vit": vit, "resnet50": resnet50, "llama": llama, "dlrm": dlrm}
+BUILDERS: dict[str, Callable[..., Workload]] = {
+    "bert": bert,
+    "vit": vit,
+    "resnet50": resnet50,
+    "llama": llama,
+    "dlrm": dlrm,
+}
 
 
 def build(row: Row) -> Workload:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from statistics import median
-from typing import Any
 
 import torch
 
@@ -69,11 +68,22 @@ def machine() -> dict[str, str]:
 
     query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
     try:
-        driver = subprocess.run(query, check=True, capture_output=True, text=True, timeout=20).stdout.strip().splitlines()[0]
+        driver = (
+            subprocess.run(query, check=True, capture_output=True, text=True, timeout=20).stdout.strip().splitlines()[0]
+        )
     except (OSError, IndexError, subprocess.SubprocessError):
         driver = "unknown"
     found = {"gpu": torch.cuda.get_device_name(), "driver": driver, "cuda": str(torch.version.cuda)}
-    for package in ("torch", "triton", "transformers", "torchvision", "onnx", "nvmath-python", "cuda-bindings", "egglog"):
+    for package in (
+        "torch",
+        "triton",
+        "transformers",
+        "torchvision",
+        "onnx",
+        "nvmath-python",
+        "cuda-bindings",
+        "egglog",
+    ):
         try:
             found[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:

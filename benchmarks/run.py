@@ -29,7 +29,13 @@ from benchmarks.tables import judged, picture, table
 PEERS = ("eager", "graph", "graph-cl", "inductor", "inductor-cl", "max-autotune", "reduce-overhead")
 DEFAULT_PEERS = "graph,graph-cl"
 # What an H200 reaches, for runs that do not measure it.
-USUAL_RATES = {"read_tbps": 4.55, "write_tbps": 4.68, "copy_tbps": 4.28, "float16_tflops": 767.0, "float32_tflops": 50.0}
+USUAL_RATES = {
+    "read_tbps": 4.55,
+    "write_tbps": 4.68,
+    "copy_tbps": 4.28,
+    "float16_tflops": 767.0,
+    "float32_tflops": 50.0,
+}
 
 
 class Run:
@@ -88,7 +94,9 @@ class Run:
     def report(self) -> str:
         about = ", ".join(f"{name} {value}" for name, value in self.about.get("machine", {}).items())
         rates = ", ".join(f"{name} {value:g}" for name, value in self.rates.items())
-        return "\n".join([*self.texts, f"{self.about['date']}  {about}", rates, table(self.rows, self.results, self.rates)])
+        return "\n".join(
+            [*self.texts, f"{self.about['date']}  {about}", rates, table(self.rows, self.results, self.rates)]
+        )
 
 
 def prepare(run: Run, row: Row) -> None:
@@ -139,17 +147,25 @@ def kernels(run: Run, row: Row) -> None:
 def parse(arguments: list[str] | None) -> tuple[argparse.Namespace, tuple[Row, ...], tuple[Row, ...], list[str]]:
     parser = argparse.ArgumentParser(description="Measure compiled models and their peers on one GPU.")
     parser.add_argument("--models", default="all", help="rows, by comma: names or beginnings of them [all]")
-    parser.add_argument("--peers", default=DEFAULT_PEERS, help=f"by comma, of {', '.join(PEERS)}; all; none [{DEFAULT_PEERS}]")
+    parser.add_argument(
+        "--peers", default=DEFAULT_PEERS, help=f"by comma, of {', '.join(PEERS)}; all; none [{DEFAULT_PEERS}]"
+    )
     parser.add_argument("--kernels", default="", metavar="ROWS", help="also profile these rows kernel by kernel")
     parser.add_argument("--cold", action="store_true", help="with --kernels: everything that is read comes from memory")
     parser.add_argument("--only-kernels", action="store_true", help="no table of models: only what --kernels names")
-    parser.add_argument("--quick", action="store_true", help="fewer samples; the usual rates of an H200 instead of measured ones")
-    parser.add_argument("--out", default="benchmark-results", help="folder for results.json, table.txt, table.png, log.txt")
+    parser.add_argument(
+        "--quick", action="store_true", help="fewer samples; the usual rates of an H200 instead of measured ones"
+    )
+    parser.add_argument(
+        "--out", default="benchmark-results", help="folder for results.json, table.txt, table.png, log.txt"
+    )
     parser.add_argument("--work", help="folder for models and artifacts; kept and used again [a new temporary one]")
     parser.add_argument("--keep", action="store_true", help="keep the exported models in the work folder")
     parser.add_argument("--jobs", type=int, default=0, help="rows exported and compiled at once [half the processors]")
     parser.add_argument("--timeout", type=float, default=240.0, help="seconds that one step of one row may take")
-    parser.add_argument("--budget", type=float, default=1e9, help="seconds for everything; nothing is started after them")
+    parser.add_argument(
+        "--budget", type=float, default=1e9, help="seconds for everything; nothing is started after them"
+    )
     parser.add_argument("--arch", default="sm_90", help="GPU target to compile for [sm_90]")
     parser.add_argument("--list", action="store_true", help="list the rows and stop")
     options = parser.parse_args(arguments)
@@ -162,7 +178,11 @@ def parse(arguments: list[str] | None) -> tuple[argparse.Namespace, tuple[Row, .
         rows = profiled if options.only_kernels else select(options.models)
     except ValueError as error:
         parser.error(str(error))
-    peers = list(PEERS) if options.peers == "all" else [name for name in options.peers.split(",") if name not in ("", "none")]
+    peers = (
+        list(PEERS)
+        if options.peers == "all"
+        else [name for name in options.peers.split(",") if name not in ("", "none")]
+    )
     for name in peers:
         if name not in PEERS:
             parser.error(f"no peer is called {name!r}; peers: {', '.join(PEERS)}")

@@ -1,4 +1,4 @@
-"""The steps of a benchmark, each called as a process: `steps.py STEP ARGUMENTS RESULT`, arguments and result as JSON."""
+"""The steps of a benchmark, each a process: `steps.py STEP ARGUMENTS RESULT`, arguments and result as JSON."""
 
 from __future__ import annotations
 

@@ -47,7 +47,9 @@ def roofline_ms(row: Row, found: Mapping[str, Any], rates: Mapping[str, float]) 
 
 def table(rows: Sequence[Row], results: Mapping[str, Any], rates: Mapping[str, float]) -> str:
     """Return the table as text, and below it one line for everything that went wrong."""
-    peers = list(dict.fromkeys(name for row in rows for name in results.get(row.name, {}).get("contenders", {}) if name != OURS))
+    peers = list(
+        dict.fromkeys(name for row in rows for name in results.get(row.name, {}).get("contenders", {}) if name != OURS)
+    )
     head = ["row", OURS, *peers, "bar", "", "floor", "of floor", "error", "compile s"]
     body, remarks = [], []
     for row in rows:

@@ -17,7 +17,7 @@ LIBRARY = "cublaslt"
 
 @dataclass(frozen=True)
 class Rates:
-    """Bytes and operations a second that the GPU reaches: memory, 16-bit floats on tensor cores, others without them."""
+    """Bytes and operations a second of the GPU: memory, 16-bit floats on tensor cores, others without them."""
 
     bandwidth: float
     half_flops: float
@@ -80,7 +80,10 @@ def _described(launch: Launch, bound: BoundPlan, seconds: float, rates: Rates) -
         moved, flops = (int(evaluate(value, bound.dims)) for value in (record.bytes_moved, record.flops))
         family = family_of(record.name)
         rate = rates.half_flops if family == "matmul_mma" else rates.f32_flops
-        name, shape = record.name, {"grid": list(launch.grid), "block": list(record.block), "shared": record.shared_bytes}
+        name, shape = (
+            record.name,
+            {"grid": list(launch.grid), "block": list(record.block), "shared": record.shared_bytes},
+        )
     else:
         family, name, shape = LIBRARY, _library_name(launch.matmul), {}
         moved, flops = library_work(launch.matmul)
@@ -139,9 +142,11 @@ def format_profile(found: Mapping[str, Any], most: int = 40, name_width: int = 6
     lines.append("")
     for family, row in found["families"].items():
         share = row["roofline_us"] / row["us"] if row["us"] else 0.0
-        lines.append(f"{'':>8} {row['launches']:4d} {row['us']:8.1f} {row['share']:6.1%} {'':>13} {share:5.0%}  {family}")
+        lines.append(
+            f"{'':>8} {row['launches']:4d} {row['us']:8.1f} {row['share']:6.1%} {'':>13} {share:5.0%}  {family}"
+        )
     lines.append(
-        f"sum of the steps {found['sum_us']:.1f} us ({found['launches']} launches), a whole run {found['run_us']:.1f} us, "
+        f"steps in all {found['sum_us']:.1f} us ({found['launches']} launches), a whole run {found['run_us']:.1f} us, "
         f"sum of the steps' rooflines {found['roofline_us']:.1f} us"
     )
     return "\n".join(lines)

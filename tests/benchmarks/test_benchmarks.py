@@ -1,4 +1,4 @@
-"""The benchmark's own arithmetic, and that a child that hangs or fails costs nothing but itself. Needs no torch and no GPU."""
+"""The benchmark's own arithmetic, and that a child that fails costs only itself. Needs no torch and no GPU."""
 
 from __future__ import annotations
 
@@ -106,7 +106,9 @@ def test_a_child_that_fails_says_so_in_one_line(step):
 
 def test_options_are_checked_before_anything_runs(capsys):
     options, rows, profiled, peers = parse(["--models", "dlrm", "--kernels", "vit", "--peers", "none"])
-    assert [row.name for row in rows] == ["vit-8-f16", "dlrm-32x2048-f32"] and [row.name for row in profiled] == ["vit-8-f16"]
+    assert [row.name for row in rows] == ["vit-8-f16", "dlrm-32x2048-f32"] and [row.name for row in profiled] == [
+        "vit-8-f16"
+    ]
     assert peers == [] and options.budget > 1e6
     _, rows, _, _ = parse(["--kernels", "vit", "--only-kernels"])
     assert [row.name for row in rows] == ["vit-8-f16"]
@@ -123,7 +125,11 @@ def test_a_run_without_torch_or_gpu_still_writes_its_results(tmp_path):
     blocker.mkdir(parents=True)
     (blocker / "__init__.py").write_text("raise ImportError('no torch here')\n")
     done = subprocess.run(
-        [*command, *folders], env={"PATH": "", "PYTHONPATH": str(blocker.parent)}, capture_output=True, text=True, check=False
+        [*command, *folders],
+        env={"PATH": "", "PYTHONPATH": str(blocker.parent)},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 1, done.stderr
     results = json.loads((tmp_path / "out" / "results.json").read_text())

@@ -37,7 +37,9 @@ def count_positive(count, total, rows):
 
 @pytest.fixture
 def gpu(monkeypatch):
-    driver = FakeDriver({"scale_shift": (scale_shift, 3), "relu_total": (relu_total, 5), "count_positive": (count_positive, 3)})
+    driver = FakeDriver(
+        {"scale_shift": (scale_shift, 3), "relu_total": (relu_total, 5), "count_positive": (count_positive, 3)}
+    )
     driver.library = install(monkeypatch, driver)
     seen.clear()
     yield driver
