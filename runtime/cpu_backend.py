@@ -52,6 +52,7 @@ class CpuBackend:
         """Run every launch in order; the outputs are new arrays."""
         with self._arenas.lease() as arena:
             buffers = self._buffers(bound, feeds, arena.reserve(bound.memory.peak_bytes))
+            written: set[int] = set()
             for launch in bound.launches:
                 writes = [buffers[buffer] for buffer in launch.writes]
                 reads = [buffers[buffer] for buffer in launch.reads]
@@ -59,12 +60,13 @@ class CpuBackend:
                     kernel = self._kernels[launch.kernel.source, launch.kernel.entry]
                     scalar = np.int32 if launch.kernel.scalar_bits == 32 else np.int64
                     arguments = [*writes, *reads, *(scalar(value) for value in launch.scalars)]
-                    checked = self._checked_buffers(launch, buffers) if self._check else None
+                    checked = self._checked_buffers(launch, buffers, written) if self._check else None
                     kernel.launch(
                         launch.grid, launch.kernel.block, launch.kernel.shared_bytes, arguments, buffers=checked
                     )
                 else:
                     run_matmul(launch.matmul, writes[0], reads)
+                written.update(launch.writes)
             return _outputs(bound, buffers, wanted)
 
     def _buffers(self, bound: BoundPlan, feeds: Sequence[np.ndarray], arena: np.ndarray) -> dict[int, np.ndarray]:
@@ -79,15 +81,21 @@ class CpuBackend:
             buffers[buffer] = piece.view(self._dtypes[buffer].numpy)
         return buffers
 
-    def _checked_buffers(self, launch: KernelLaunch, buffers: dict[int, np.ndarray]) -> list[Any]:
-        """Tell the checker what the kernel may touch: what it reads, and what it must write, all of it."""
+    def _checked_buffers(
+        self, launch: KernelLaunch, buffers: dict[int, np.ndarray], written: set[int]
+    ) -> list[Any]:
+        """Tell the checker what the kernel may touch: what it reads, and what it writes.
+
+        The first kernel that writes a buffer must write all of it; later ones, such as those of a scatter, change it.
+        """
         from .cpu import CheckedBuffer
 
-        written = [
-            CheckedBuffer(self._names[b], buffers[b], initialised=False, fully_written=True) for b in launch.writes
+        changed = [
+            CheckedBuffer(self._names[b], buffers[b], initialised=b in written, fully_written=b not in written)
+            for b in launch.writes
         ]
         read = [CheckedBuffer(self._names[b], buffers[b], read_only=True) for b in launch.reads]
-        return written + read
+        return changed + read
 
     def bind(self, bound: BoundPlan, feeds: Sequence[np.ndarray]) -> Any:
         """Refuse: there is nothing to replay on the host."""
