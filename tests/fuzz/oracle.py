@@ -1,0 +1,190 @@
+"""What a graph means, and how sure that is: the interpreter in float64, and how far rounding moves each element.
+
+A comparison flips, an argmax moves, a difference cancels: after a few operations a fixed tolerance is wrong for some
+elements and too wide for the rest. So the graph is evaluated again with every inexact operation disturbed by a few
+units in the last place of its dtype, and so is each use of its result, since kernels may compute a value again and
+round it otherwise. What moves little must be met closely; what moves much says nothing and is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from luminal_onnx.ir.graph import Graph, Node, TensorType, Value
+from luminal_onnx.ir.interpreter import run
+from luminal_onnx.ir.primitives import cast_dtype, primitive
+from luminal_onnx.plan.dtypes import DType, float64
+from tolerances import ELEMENTWISE
+
+Feeds = Mapping[str, np.ndarray]
+Dims = Mapping[str, int]
+
+SAMPLES = 6
+_ULPS = 2.0  # how far one operation is disturbed
+_SLACK = 4.0  # how much farther than the samples a right result may be
+_LOOSE = 0.05  # an element whose tolerance exceeds this share of the peak says nothing
+_EPSILON = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
+_SMALLEST = {"float64": 1e-300, "float32": 2e-38, "float16": 6.1e-5 * 2**-8, "bfloat16": 2e-38}
+_LARGEST = {"float64": 1.7e308, "float32": 3.4e38, "float16": 65504.0, "bfloat16": 3.3e38}
+_EXACT_TEXT = """
+neg abs sign min max floor ceil trunc round_even where less less_equal greater greater_equal equal not_equal isnan isinf
+and or xor not
+"""
+_EXACT_ROWS = frozenset(_EXACT_TEXT.split())
+
+
+class Evaluation:
+    """Evaluates nodes in float64, each once; with `noise`, inexact operations are disturbed."""
+
+    def __init__(self, feeds: Feeds, dims: Dims, noise: np.random.Generator | None = None) -> None:
+        self.feeds, self.dims, self.noise = feeds, dict(dims), noise
+        self._known: dict[int, np.ndarray] = {}
+        self._inexact: set[int] = set()
+        self._kept: list[Node] = []  # so that no id is used twice
+
+    def of(self, value: Value) -> np.ndarray:
+        """Return the value's array; floats are float64."""
+        stack = [value.node]
+        while stack:
+            node = stack[-1]
+            if id(node) in self._known:
+                stack.pop()
+                continue
+            missing = [operand.node for operand in node.inputs if id(operand.node) not in self._known]
+            if missing:
+                stack.extend(missing)
+                continue
+            self._known[id(node)] = self._evaluate(node)
+            self._kept.append(node)
+            stack.pop()
+        return self._known[id(value.node)]
+
+    def _evaluate(self, node: Node) -> np.ndarray:
+        if node.op == "input":
+            return widened(self.feeds[node.attrs["name"]])
+        if node.op == "constant":
+            return widened(node.attrs["data"])
+        operands = [self._read(operand) for operand in node.inputs]
+        type = node.types[0]
+        wide = TensorType(float64, type.shape) if type.dtype.is_float else type
+        rounds = type.dtype.is_float and _rounds(node)
+        if rounds and node.op == "reduce":
+            operands = [self._disturbed(operand, type.dtype) for operand in operands]
+        result = primitive(node.op).reference(operands, node.attrs, wide, self.dims)
+        carried = _carries(node) and any(id(operand.node) in self._inexact for operand in node.inputs)
+        if type.dtype.is_float and (rounds or carried):
+            self._inexact.add(id(node))
+        return self._disturbed(result, type.dtype) if rounds else result
+
+    def _read(self, operand: Value) -> np.ndarray:
+        array = self._known[id(operand.node)]
+        return self._disturbed(array, operand.dtype) if id(operand.node) in self._inexact else array
+
+    def _disturbed(self, array: np.ndarray, dtype: DType) -> np.ndarray:
+        if self.noise is None:
+            return array
+        with np.errstate(all="ignore"):
+            large = np.abs(array) > 0.5 * _LARGEST[dtype.name]  # kernels may well overflow here
+            array = np.where(large & np.isfinite(array), np.inf, array)
+            relative, absolute = self.noise.uniform(-_ULPS, _ULPS, (2, *array.shape))
+            return array * (1 + relative * _EPSILON[dtype.name]) + absolute * _SMALLEST[dtype.name]
+
+
+def _rounds(node: Node) -> bool:
+    """Say whether a node that makes floats may round them."""
+    target = cast_dtype(node)
+    if target is not None:
+        source = node.inputs[0].dtype
+        return not (source.kind == "b" or (source.is_float and target.bits > source.bits))
+    if node.op == "elementwise":
+        return node.attrs["fn"] not in _EXACT_ROWS
+    return node.op == "scatter" or (node.op == "reduce" and node.attrs["fn"] in ("sum", "prod"))
+
+
+def _carries(node: Node) -> bool:
+    """Say whether a node passes on elements as they are, but for the sign."""
+    if node.op == "elementwise":
+        return node.attrs["fn"] in ("neg", "abs", "min", "max", "where", "cast")
+    return node.op in ("view", "gather", "reduce")
+
+
+def widened(array: np.ndarray) -> np.ndarray:
+    """Return floats as float64, everything else as it is."""
+    array = np.asarray(array)
+    return array.astype(np.float64) if array.dtype.kind not in "iub" else array
+
+
+@dataclass(frozen=True)
+class Expected:
+    """One output: its elements, how far off each may be, and which of them say something."""
+
+    dtype: DType
+    values: np.ndarray
+    tolerance: np.ndarray
+    telling: np.ndarray
+
+    @property
+    def share(self) -> float:
+        """The share of elements that are compared; 1 of an empty output."""
+        return float(self.telling.mean()) if self.telling.size else 1.0
+
+    def difference(self, actual: np.ndarray) -> str | None:
+        """Return what is wrong with an output, or None."""
+        if actual.dtype != self.dtype.numpy or actual.shape != self.values.shape:
+            return f"is {actual.dtype}{list(actual.shape)}, expected {self.dtype}{list(self.values.shape)}"
+        got = widened(actual)
+        if self.dtype.is_float:
+            with np.errstate(invalid="ignore"):
+                same = (got == self.values) | (np.isnan(got) & np.isnan(self.values))
+                wrong = ~same & ~(np.abs(got - self.values) <= self.tolerance)
+        else:
+            wrong = got != self.values
+        wrong = wrong & self.telling
+        if not wrong.any():
+            return None
+        where = np.argwhere(wrong)[0]
+        at = tuple(map(int, where))
+        return (
+            f"differs in {int(wrong.sum())} of {wrong.size} elements, first at {at}: got {got[at]}, "
+            f"expected {self.values[at]} within {self.tolerance[at]:.3g}"
+        )
+
+
+def expect(graph: Graph, feeds: Feeds, dims: Dims, seed: int = 0) -> list[Expected]:
+    """Return what each output must be for these feeds. AssertionError if the interpreter contradicts its own nodes."""
+    exact = run(graph, feeds, dims, wide=True)
+    plain = Evaluation(feeds, dims)
+    samples = [Evaluation(feeds, dims, np.random.default_rng((seed, number))) for number in range(SAMPLES)]
+    found = []
+    for name, value, array in zip(graph.output_names, graph.outputs, exact):
+        result = expected_of(value.dtype, array, [sample.of(value) for sample in samples])
+        with np.errstate(over="ignore"):
+            stepwise = result.difference(plain.of(value).astype(value.dtype.numpy))
+        assert stepwise is None, f"the interpreter contradicts its own nodes: output {name!r} {stepwise}"
+        found.append(result)
+    return found
+
+
+def expected_of(dtype: DType, array: np.ndarray, samples: Iterable[np.ndarray]) -> Expected:
+    """Return what must be met, given the exact elements and disturbed ones."""
+    samples = list(samples)
+    if not dtype.is_float:
+        telling = np.ones(array.shape, bool)
+        for sample in samples:
+            telling &= sample == array
+        return Expected(dtype, array, np.zeros(array.shape), telling)
+    with np.errstate(all="ignore"):
+        moved = np.zeros(array.shape)
+        for sample in samples:
+            same = (sample == array) | (np.isnan(sample) & np.isnan(array))
+            step = np.where(same, 0.0, np.abs(sample - array))
+            moved = np.maximum(moved, np.where(np.isnan(step), np.inf, step))
+        own = ELEMENTWISE[dtype.name]
+        finite = np.isfinite(array)
+        size = np.where(finite, np.abs(array), 0.0)
+        tolerance = own.atol + own.rtol * size + _SLACK * moved
+        peak = max(float(size.max(initial=0.0)), 100 * own.atol)
+        telling = np.where(finite, tolerance <= max(_LOOSE, 2 * own.rtol) * peak, moved == 0)
+    return Expected(dtype, array, np.where(finite, tolerance, 0.0), telling)

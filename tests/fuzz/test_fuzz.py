@@ -1,0 +1,58 @@
+"""Generated graphs through the whole road, and random programs of the same search, against the interpreter."""
+
+from __future__ import annotations
+
+import pytest
+from fuzz.failures import failures, search_for, told
+from fuzz.generate import generate
+from fuzz.oracle import expect
+from fuzz.road import compile_together
+from luminal_onnx.ir.legality import check
+
+TOGETHER = 40  # graphs whose kernels are compiled together
+QUICK = 40
+SLOW = 1000
+LEAST_SHARE = 0.9  # of all elements compared, over a batch: what rounding rules is left out
+
+
+BATCHES = [
+    pytest.param(first, id=str(first), marks=[pytest.mark.slow] if first >= QUICK else [])
+    for first in range(0, SLOW, TOGETHER)
+]
+
+
+@pytest.mark.parametrize("first", BATCHES)
+def test_no_graph_differs(first: int) -> None:
+    told_of: list[str] = []
+    roads = []
+    for seed in range(first, first + TOGETHER):
+        case = generate(seed)
+        check(case.graph)
+        road, failure = search_for(case.graph)
+        if failure:
+            told_of.append(told(case, case.bindings[0], failure))
+        else:
+            roads.append((case, road))
+    compile_together(road for _, road in roads)
+    for case, road in roads:
+        for binding in case.bindings:
+            told_of += [told(case, binding, failure) for failure in failures(road, binding)][:1]
+    assert not told_of, f"{len(told_of)} failures\n\n" + "\n\n".join(told_of)
+
+
+def test_comparisons_tell() -> None:
+    shares = []
+    for seed in range(QUICK):
+        case = generate(seed)
+        for binding in case.bindings:
+            found = expect(case.graph, binding.feeds, binding.dims)
+            assert any(expected.values.size for expected in found) or 0 in binding.dims.values()
+            shares += [expected.share for expected in found]
+    assert sum(shares) / len(shares) > LEAST_SHARE
+
+
+def test_a_seed_is_one_case() -> None:
+    from fuzz.failures import as_text
+
+    first, second = generate(7), generate(7)
+    assert as_text(first.graph, first.bindings[0]) == as_text(second.graph, second.bindings[0])
