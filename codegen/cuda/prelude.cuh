@@ -120,7 +120,31 @@ LUMINAL_DEVICE void cp_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
 }
 
+// Waits until the kernels in front of this one have ended and what they wrote can be read. Every thread of every kernel
+// does this before anything else: a kernel may have been started while the one in front of it was still running.
+LUMINAL_DEVICE void wait_for_inputs() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// Lets the next kernel's blocks start, as far as there is room for them, once all blocks of this one have come here.
+LUMINAL_DEVICE void let_next_start() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
 #endif  // LUMINAL_HOST
+
+// The `__restrict__` of pointers to what other kernels of a run write. Where a kernel may start before those have ended it is
+// left out: a const restrict pointer promises memory that nobody changes from the kernel's start to its end, so that
+// reads through it may move ahead of the wait, or go through a cache that is not kept coherent.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#define LUMINAL_RESTRICT
+#else
+#define LUMINAL_RESTRICT __restrict__
+#endif
 
 using bf16 = __nv_bfloat16;
 
@@ -298,8 +322,9 @@ LUMINAL_DEVICE auto floor_mod(A a, B b) -> decltype(a + b) {
 }
 
 // Integer power, wrapping; a negative exponent gives 0 unless the base is 1 or -1.
-template <class T>
-LUMINAL_DEVICE T ipow(T base, T exponent) {
+template <class A, class B>
+LUMINAL_DEVICE auto ipow(A base, B exponent) -> decltype(base * exponent) {
+  using T = decltype(base * exponent);  // literals are wider than small integers
   if constexpr (IsSigned<T>::value) {
     if (exponent < 0) return base == 1 ? T(1) : (base == T(-1) ? (exponent & 1 ? T(-1) : T(1)) : T(0));
   }
