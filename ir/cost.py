@@ -75,6 +75,18 @@ class CostModel:
             self._linear[view] = view.linear()
         return self._linear[view]
 
+    def step(self, view: View, axis: int) -> int:
+        """Return by how many elements the view's first place along `axis` lies before its second."""
+        linear = self.linear(view)
+        if linear is not None:
+            return abs(self.size(linear[1][axis]))
+        if self.size(view.out_shape[axis]) < 2:
+            return 0
+        first, second = [0] * len(view.out_shape), [0] * len(view.out_shape)
+        second[axis] = 1
+        offset = view.offset()
+        return abs(int(evaluate(offset, self.env, second)) - int(evaluate(offset, self.env, first)))
+
     def lt(self, matmul: LtMatmul) -> float:
         """Return the time of a cuBLASLt call."""
         m, n, k, batch = (self.size(size) for size in (matmul.m, matmul.n, matmul.k, matmul.batch))
@@ -166,10 +178,9 @@ class _RegionCost:
         lane = len(self.rows) - 1 if self.schedule in ACROSS_ROWS else len(full) - 1
         if lane < 0 or lane >= len(full):
             return 1.0
-        linear = self.model.linear(load.view)
-        stride = self.model.size(linear[1][lane]) if linear else 2
+        stride = self.model.step(load.view, lane)
         most = SECTOR / load.dtype.size
-        return max(1.0, min(float(abs(stride)), most))
+        return max(1.0, min(float(stride), most))
 
     def work(self) -> float:
         """Return the seconds that the arithmetic takes on a full device."""
