@@ -156,8 +156,6 @@ def vit(batch: int) -> Workload:
     import torchvision
 
     module = torchvision.models.vit_b_16(weights=None)
-    # The untrained head is all zeros; every output would be 0, and any program right.
-    nn.init.normal_(module.heads.head.weight, std=0.02)
     return Workload(module, {"image": torch.randn(batch, 3, 224, 224)}, images=True)
 
 
@@ -200,6 +198,10 @@ def build(row: Row) -> Workload:
     """Return the row's workload on the CPU, weights and floating inputs in the row's dtype."""
     torch.manual_seed(SEED)
     workload = BUILDERS[row.model](*row.sizes)
+    for parameter in workload.module.parameters():
+        # Untrained biases are zeros. Torch's exporter then merges those of unequal dtypes, and a lost bias would not show.
+        if not parameter.any():
+            nn.init.normal_(parameter, std=0.02)
     dtype = getattr(torch, row.dtype)
     workload.module = workload.module.eval().to(dtype).requires_grad_(False)
     workload.inputs = {

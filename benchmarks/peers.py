@@ -34,6 +34,7 @@ class Peer:
             # A copy, since graphs of the other layout hold the addresses of the module's own weights.
             module = copy.deepcopy(module).to(memory_format=torch.channels_last)
             inputs = [value.contiguous(memory_format=torch.channels_last) for value in inputs]
+        self._kept = (module, inputs)  # a captured graph holds their addresses only
         self._result: Any = None
         started = time.perf_counter()
         call = compiled(module, kind)
