@@ -1,7 +1,7 @@
 """Seeded random ONNX models: some eighty operators, shape subgraphs and named dims.
 
-A model grows node by node. Each new node is run by onnxruntime alone, at every binding, so that shapes and magnitudes of
-all values are known while the rest is chosen; a node that onnxruntime refuses is given up.
+A model grows node by node. Each new node is run by onnxruntime alone, at every binding, so that shapes and magnitudes
+of all values are known while the rest is chosen; a node that onnxruntime refuses is given up.
 """
 
 from __future__ import annotations
@@ -101,11 +101,11 @@ class OnnxGenerator:
         self.dims: dict[str, tuple[int, int]] = {}
         for name in names:
             low = self.pick((1, 2, 3))
-            self.dims[name] = low, low + self.pick((2, 5, 9))
+            self.dims[name] = low, low + self.pick((2, 5, 9)) + (name == "m")
         self.bindings = [{}]
         if names:
             most = {name: high for name, (_, high) in self.dims.items()}
-            inside = {name: self.between(low, high) for name, (low, high) in self.dims.items()}
+            inside = {name: self.between(low, high - 1) for name, (low, high) in self.dims.items()}
             self.bindings = [inside, most]
         self.nodes: list[onnx.NodeProto] = []
         self.inputs: list[onnx.ValueInfoProto] = []
@@ -172,7 +172,8 @@ class OnnxGenerator:
     def op(self, kind: str, *inputs: Tensor | None, outputs: int = 1, **attributes) -> Tensor | list[Tensor]:
         """Add a node; GaveUp if onnxruntime refuses it or a result is too large."""
         names = [self.name() for _ in range(outputs)]
-        node = helper.make_node(kind, [x.name if x else "" for x in inputs], names, name=f"{kind}_{names[0]}", **attributes)
+        read = [x.name if x else "" for x in inputs]
+        node = helper.make_node(kind, read, names, name=f"{kind}_{names[0]}", **attributes)
         distinct = list({x.name: x for x in inputs if x}.values())
         infos = [helper.make_tensor_value_info(x.name, element_type(x.dtype), [None] * x.rank) for x in distinct]
         try:
@@ -288,10 +289,11 @@ def production(function: Callable[[OnnxGenerator], Tensor | list[Tensor]]):
     return function
 
 
-_UNARY = (
-    "Abs Neg Sin Cos Tanh Sigmoid Erf Floor Ceil Round Sign Relu Elu Selu Softplus Softsign HardSigmoid HardSwish Mish "
-    "LeakyRelu Celu ThresholdedRelu Atan Asinh Identity Exp"
-).split()
+_UNARY_TEXT = """
+Abs Neg Sin Cos Tanh Sigmoid Erf Floor Ceil Round Sign Relu Elu
+Selu Softplus Softsign HardSigmoid HardSwish Mish LeakyRelu Celu ThresholdedRelu Atan Asinh Identity Exp
+"""
+_UNARY = _UNARY_TEXT.split()
 
 
 @production

@@ -9,7 +9,7 @@ round it otherwise. What moves little must be met closely; what moves much says 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from luminal_onnx.ir.graph import Graph, Node, TensorType, Value
@@ -129,6 +129,10 @@ class Expected:
     def share(self) -> float:
         """The share of elements that are compared; 1 of an empty output."""
         return float(self.telling.mean()) if self.telling.size else 1.0
+
+    def wider(self, times: float) -> Expected:
+        """Return the same with tolerances so many times as wide."""
+        return replace(self, tolerance=self.tolerance * times)
 
     def difference(self, actual: np.ndarray) -> str | None:
         """Return what is wrong with an output, or None."""

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-
 from fuzz.failures import failures
 from fuzz.generate import Binding
 from fuzz.road import Road
