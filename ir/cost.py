@@ -153,6 +153,7 @@ class _RegionCost:
     def traffic(self) -> tuple[float, float]:
         """Return bytes to and from memory, and to and from the cache."""
         reads: dict[int, float] = {}
+        views: dict[int, dict[View, float]] = {}
         cache = 0.0
         for at, node in enumerate(self.region.nodes):
             if isinstance(node, Load):
@@ -160,7 +161,11 @@ class _RegionCost:
                 spread = self.spread(node)
                 cache += self.points(at) * node.dtype.size * spread
                 large = self.model.volume(node.view.in_shape) * node.dtype.size > self.model.target.cache_bytes / 2
-                reads[node.slot] = max(reads.get(node.slot, 0.0), touched * (spread if large else 1))
+                # Several views of one operand read different parts of it, up to all of it.
+                views.setdefault(node.slot, {})[node.view] = touched * (spread if large else 1)
+                held = self.model.volume(node.view.in_shape) * node.dtype.size
+                parts = views[node.slot].values()
+                reads[node.slot] = max(reads.get(node.slot, 0.0), max(parts), min(sum(parts), held))
             elif isinstance(node, Gather):
                 volume = self.points(at)
                 cache += volume * node.dtype.size

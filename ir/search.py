@@ -11,6 +11,7 @@ from .cost import CostModel
 from .egraph.candidates import Candidate, find_candidates
 from .egraph.classes import read_classes
 from .egraph.cuts import CutLimits
+from .egraph.joined import settle_joined
 from .egraph.saturate import Limits, SaturationReport, saturate
 from .egraph.solve import Solution
 from .egraph.space import ProgramSpace
@@ -77,6 +78,7 @@ class SearchSpace(ProgramSpace):
         self.seconds["saturate"] = time.perf_counter() - started
         started = time.perf_counter()
         costs = CostModel(target, {name: range_.opt for name, range_ in graph.ranges.items()})
+        settle_joined(classes, costs)
         super().__init__(find_candidates(classes, costs, options.cuts, options.memory_share * target.memory))
         self.seconds["candidates"] = time.perf_counter() - started
 

@@ -9,6 +9,7 @@ from ..program import Kernel, LtKernel, Program, RegionKernel, ScatterKernel, Te
 from .candidates import Candidate
 from .classes import Classes
 from .lift import dtype_of
+from .siblings import Joined
 
 
 class Assembler:
@@ -18,6 +19,7 @@ class Assembler:
         self.classes = classes
         self.graph = classes.saturated.graph
         self.lifted = classes.saturated.lifted
+        self.joined = classes.saturated.joined
         self.origins = self._origins()
 
     def program(self, ordered: Sequence[Candidate]) -> Program:
@@ -60,6 +62,9 @@ class Assembler:
         number = numbers[tensor] = len(tensors)
         if tensor in self.classes.inputs:
             value = self.classes.inputs[tensor]
+            if value in self.joined:
+                tensors.append(self._joined_weight(number, self.joined[value]))
+                return number
             node = self.lifted.nodes[value]
             if node.op == "input":
                 tensors.append(Tensor(number, node.types[0], "input", name or node.attrs["name"]))
@@ -70,6 +75,10 @@ class Assembler:
             type = TensorType(dtype_of(self.classes.tensor_dtypes[tensor]), self.classes.shape_of(tensor))
             tensors.append(Tensor(number, type, "computed", f"t{number}"))
         return number
+
+    def _joined_weight(self, number: int, joined: Joined) -> Tensor:
+        nodes = self.lifted.nodes
+        return Tensor(number, joined.type, "weight", joined.name(nodes), joined.array(nodes))
 
     def _kernel(self, candidate: Candidate, numbers: dict[int, int]) -> Kernel:
         reads = tuple(numbers[tensor] for tensor in candidate.reads)
@@ -92,6 +101,9 @@ class Assembler:
             if 2 * number in self.classes.register_class:
                 register = self.classes.register_class[2 * number]
                 found.setdefault(("register", register), {}).update(names)
+        for joint, parts in self.classes.parts.items():
+            for part in parts:
+                found.setdefault(("tensor", joint), {}).update(found.get(("tensor", part), {}))
         return found
 
     def _is_constant(self, number: int) -> bool:

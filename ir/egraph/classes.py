@@ -48,7 +48,8 @@ class Classes:
 
     `stores[t]` pairs each register class that is stored there with the shape's handle; `value_class[n]` is the tensor
     class of graph value n, `register_class[n]` that of its register. `products` are the registers that multiply and are
-    summed, `contracted` those among them that belong to a matrix product or a convolution.
+    summed, `contracted` those among them that belong to a matrix product or a convolution. `parts[t]` are the tensors
+    that are slices of a joined product t.
     """
 
     saturated: Saturated
@@ -66,22 +67,29 @@ class Classes:
     rms_norm: frozenset[int]
     products: frozenset[int]
     contracted: frozenset[int]
+    parts: dict[int, frozenset[int]]
 
     def shape_of(self, tensor: int) -> Shape:
         """Return one shape of the tensor, that of the first graph value in its class."""
         if tensor in self.first_value:
             return stored_shape(self.saturated.lifted.nodes[self.first_value[tensor]])
+        if tensor in self.inputs:
+            return self.saturated.joined[self.inputs[tensor]].type.shape
         return self.saturated.handles.thing(self.stores[tensor][0][1])
 
     def order(self, tensor: int) -> float:
         """Return the tensor's place in the order of the graph: each comes after what it is computed from.
 
-        A copy that a rewrite brought in stands right after its original.
+        A copy that a rewrite brought in stands right after its original, a joined product right before its first part.
         """
         if tensor in self.first_value:
             return self.first_value[tensor]
+        if tensor in self.parts:
+            return min(map(self.order, self.parts[tensor])) - 0.25
         nodes = [node for register, _ in self.stores[tensor] for node in self.registers[register]]
-        return 0.5 + max(self.first_value.get(node.tensor, -1) for node in nodes if node.kind == "load")
+        loaded = {node.tensor for node in nodes if node.kind == "load"}
+        known = [self.order(other) for other in loaded if other in self.first_value or other in self.parts]
+        return 0.5 + max(known, default=-1)
 
     def __post_init__(self) -> None:
         self.first_value: dict[int, int] = {}
@@ -117,7 +125,8 @@ class Classes:
             tensor for tensor, users in self.consumers.items()
             if any(register in self.contracted for user in users for register, _ in self.stores.get(user, ()))
         }
-        self.ends = ends = frozenset(factors | set(self.outputs))
+        joint = {tensor for tensor, parts in self.parts.items() if parts <= factors | set(self.outputs)}
+        self.ends = ends = frozenset(factors | set(self.outputs) | joint)
         found: dict[int, frozenset[int]] = {}
         for tensor in sorted(self.consumers, key=self.order, reverse=True):
             reached: set[int] = set()
@@ -125,6 +134,8 @@ class Classes:
                 is_end = user in ends or any(register in self.contracted for register, _ in self.stores.get(user, ()))
                 reached |= {user} if is_end else found.get(user, {user})
             found[tensor] = frozenset(reached)
+        for tensor, parts in self.parts.items():
+            found[tensor] = frozenset().union(*(found.get(part, frozenset()) for part in parts))
         return {tensor: len(reached) for tensor, reached in found.items()}
 
 
@@ -169,7 +180,15 @@ def read_classes(saturated: Saturated) -> Classes:
         rms_norm=frozenset(row[0] for row in rows["IsRMSNorm"]),
         products=products,
         contracted=_contracted(products, registers, saturated),
+        parts=_parts(rows),
     )
+
+
+def _parts(rows: dict[str, list[tuple]]) -> dict[int, frozenset[int]]:
+    found: dict[int, set[int]] = {}
+    for part, joint, _ in rows["PartOf"]:
+        found.setdefault(joint, set()).add(part)
+    return {joint: frozenset(parts) for joint, parts in found.items()}
 
 
 def _read_leaves(rows: dict[str, list[tuple]], registers: dict[int, list]) -> None:

@@ -13,6 +13,7 @@ from .engine import Engine, FactConflict, Row
 from .handles import Handles
 from .lift import Lifted, lift
 from .rulebook import selected
+from .siblings import Joined, join_siblings
 from .spaces import check_spaces
 
 
@@ -42,13 +43,17 @@ class SaturationReport:
 
 @dataclass
 class Saturated:
-    """A saturated e-graph, read out of the engine, and what leads from it back to the graph."""
+    """A saturated e-graph, read out of the engine, and what leads from it back to the graph.
+
+    `joined` are weights that the graph does not have, by the numbers that they have as `In`.
+    """
 
     graph: Graph
     handles: Handles
     lifted: Lifted
     rows: dict[str, list[Row]]
     report: SaturationReport
+    joined: dict[int, Joined] = field(default_factory=dict)
 
 
 def saturate(
@@ -87,13 +92,21 @@ def attempt(graph: Graph, limits: Limits, without: Collection[str] = (), extra: 
         f"(seq (saturate (run facts)) (repeat {limits.iterations} (seq (run fuse) (run views) (run rows){planted}))"
         " (run commute) (saturate (run facts)) (run matmul) (run matmul))"
     )
+    joined: dict[int, Joined] | None = None
     while True:
         counts.add(engine.run(schedule))
         report.rounds += 1
         fresh = answer(engine, handles, answered)
         report.demands += fresh
         if not fresh and not counts.updated:
-            break
+            if joined is not None:
+                break
+            # Which products may be joined can only be said when all are known.
+            counts.add(engine.run("(run siblings)"))
+            joined = join_siblings(engine, handles, lifted)
+            if not joined:
+                break
+            counts.add(engine.run("(run siblings)"))
         report.stop = _limit_met(report, limits, engine, started)
         if report.stop != "saturated":
             break
@@ -104,7 +117,7 @@ def attempt(graph: Graph, limits: Limits, without: Collection[str] = (), extra: 
     engine.close()
     check_spaces(rows, handles)
     report.seconds = time.perf_counter() - started
-    return Saturated(graph, handles, lifted, rows, report)
+    return Saturated(graph, handles, lifted, rows, report, joined or {})
 
 
 def answer(engine: Engine, handles: Handles, answered: dict[str, set[tuple]]) -> int:

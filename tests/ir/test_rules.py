@@ -69,6 +69,16 @@ def spelled_otherwise() -> Graph:
     return built(make)[0]
 
 
+def siblings() -> Graph:
+    """Two products of one tensor with weights, without biases."""
+
+    def make(net: Net):
+        x = net.input("x", float32, (4, 6))
+        return net("mul", net("exp", net.linear(x, 5, bias=False)), net.linear(x, 5, bias=False))
+
+    return built(make)[0]
+
+
 def reductions_of_one() -> Graph:
     return built(lambda net: net("exp", net.reduce("sum", net.input("x", float32, (4, 1)), [1])))[0]
 
@@ -111,6 +121,7 @@ GRAPHS = {
     "pushed": pushed,
     "conditioned_rows": conditioned_rows,
     "spelled_otherwise": spelled_otherwise,
+    "siblings": siblings,
     "reductions_of_one": reductions_of_one,
     **{
         f"product_{x}_{y}": lambda x=x, y=y: product_graph(x, y, bias=True)[0] for x in STORAGES for y in STORAGES
@@ -128,7 +139,7 @@ def test_rule_fires(rule: str):
     assert any(matches(name).get(rule, 0) > 0 for name in GRAPHS)
 
 
-@pytest.mark.parametrize("name", ["pushed", "conditioned_rows", "spelled_otherwise", "reductions_of_one"])
+@pytest.mark.parametrize("name", ["pushed", "conditioned_rows", "spelled_otherwise", "siblings", "reductions_of_one"])
 def test_every_kernel_in_it_is_right(name: str):
     graph = GRAPHS[name]()
     space, oracle = space_of(graph), Oracle(graph)
