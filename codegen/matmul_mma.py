@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ..ir.region import Region
-from ..ir.schedule import MATMUL_MMA, classify_matmul, tensor_core_dtype, without_widening
+from ..ir.region_axes import without_widening
+from ..ir.schedule import MATMUL_MMA, classify_matmul, tensor_core_dtype
 from ..plan.dims import Ranges, ceil_div
 from ..plan.errors import LuminalError
 from .kernel_text import KernelText, Lines
@@ -35,7 +36,7 @@ class MmaTile:
 
     def shared_bytes(self, stages: int, fast_ka: bool, fast_kb: bool) -> int:
         """Return the shared memory of slices, or of the sums that follow them, as `mma_matmul` lays them out."""
-        slices = sum(_side_elements(extent, self.k, fast) for extent, fast in ((self.m, fast_ka), (self.n, fast_kb)))
+        slices = sum(side_elements(extent, self.k, fast) for extent, fast in ((self.m, fast_ka), (self.n, fast_kb)))
         sums = 16 * (self.n // self.warps_n + 8) * self.warps_m * self.warps_n
         return max(2 * stages * slices, 4 * sums)
 
@@ -84,6 +85,7 @@ def matmul_mma_text(region: Region, ranges: Ranges | None) -> KernelText:
     )
 
 
-def _side_elements(extent: int, k: int, fast_k: bool) -> int:
+def side_elements(extent: int, k: int, fast_k: bool) -> int:
+    """Return the elements of a side's slice in shared memory, as `MmaSide` lays it out."""
     line, lines = (k, extent) if fast_k else (extent, k)
     return lines * (line + 8)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from ..ir.region import Region
-from ..ir.schedule import ELEMENTWISE, MATMUL_MMA, MATMUL_TILED, ROW_SCHEDULES
+from ..ir.schedule import ATTENTION, ELEMENTWISE, MATMUL_MMA, MATMUL_TILED, ROW_SCHEDULES
 from ..plan.dims import Ranges
 from ..plan.errors import LuminalError
 from ..plan.records import KernelRecord
+from .attention import attention_text
 from .elementwise import elementwise_text
 from .matmul import matmul_text
 from .matmul_mma import matmul_mma_text
@@ -21,6 +22,8 @@ def lower_region(
     Equal regions, schedules and ranges give the same text to the byte. `name_hint` becomes the record's name, which
     otherwise is the function's.
     """
+    if schedule == ATTENTION:
+        return attention_text(region, ranges).finish(name_hint)
     if region.row_split() is None:
         raise LuminalError(f"no schedule fits a region whose nodes do not share one row split: {region}")
     if schedule == ELEMENTWISE and not region.reductions:

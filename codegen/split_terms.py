@@ -6,14 +6,14 @@ batched product; the second adds the parts up in order, the same on every run, a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from ..ir.graph import TensorType
-from ..ir.region import Broadcast, Elementwise, Iota, Load, Reduce, Region, RegionNode
+from ..ir.region import Elementwise, Load, Reduce, Region, RegionNode
+from ..ir.region_moves import moved
 from ..ir.schedule import MatmulAxes
-from ..plan.dims import Dim, Ranges, index_symbol, substitute
-from ..plan.view import View, compose, select
+from ..plan.dims import Ranges, index_symbol
+from ..plan.view import select
 from .points import needed
 
 
@@ -64,35 +64,13 @@ def _first(region: Region, axes: MatmulAxes, parts: int, ranges: Ranges | None) 
     place: dict[int, int] = {}
     for at in needed(region, [axes.product]):
         place[at] = len(nodes)
-        nodes.append(_moved(region.nodes[at], place, spaces, slots, ranges))
+        nodes.append(moved(region.nodes[at], place, spaces, slots, ranges))
     total = region.nodes[axes.reduce].dtype.compute
     product = len(nodes) - 1
     if nodes[product].dtype is not total:
         nodes.append(Elementwise("cast", (product,), total, new_rows + short))
     nodes.append(Reduce("sum", (len(nodes) - 1,), short, total, new_rows))
     return Region(tuple(nodes), (len(nodes) - 1,), tuple(region.operands[slot] for slot in slots))
-
-
-def _moved(
-    node: RegionNode,
-    place: Mapping[int, int],
-    spaces: Mapping[tuple[Dim, ...], View],
-    slots: Mapping[int, int],
-    ranges: Ranges | None,
-) -> RegionNode:
-    """Return the node over the space that its own space became."""
-    move = spaces[node.space]
-    changes: dict = {"args": tuple(place[arg] for arg in node.args), "space": move.out_shape}
-    if isinstance(node, Load):
-        changes["view"] = compose(move, node.view, ranges)
-    elif isinstance(node, Iota):
-        changes["expr"] = substitute(node.expr, {}, dict(enumerate(move.index)))
-    elif isinstance(node, Broadcast):
-        source = next(view for space, view in spaces.items() if space == node.space[: -len(node.extents)])
-        changes["extents"] = move.out_shape[len(source.out_shape) :]
-    if hasattr(node, "slot"):
-        changes["slot"] = slots[node.slot]
-    return replace(node, **changes)
 
 
 def _second(region: Region, axes: MatmulAxes, parts: int, ranges: Ranges | None) -> Region:

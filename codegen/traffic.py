@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..ir.region import Elementwise, Gather, Load, Reduce, Region
+from ..ir.region_axes import axes_used
 from ..plan.dims import Dim, product
 
 
@@ -18,12 +19,15 @@ def bytes_moved(region: Region) -> Dim:
 
 def flops(region: Region) -> Dim:
     """Return the operations on elements: one a point of every scalar function, one a point of what is reduced."""
+    used = [] if region.row_split() else axes_used(region)
     total: Dim = 0
-    for node in region.nodes:
-        if isinstance(node, Elementwise) and node.fn != "cast":
-            total = total + product(node.space)
-        elif isinstance(node, Reduce):
-            total = total + product(node.space + node.extents)
+    for at, node in enumerate(region.nodes):
+        space = node.space + node.extents if isinstance(node, Reduce) else node.space
+        if used:  # attention's nodes range over axes that they do not depend on, but are computed once
+            of = at if isinstance(node, Elementwise) else node.args[0] if node.args else at
+            space = tuple(extent for axis, extent in enumerate(space) if axis in used[of])
+        if isinstance(node, Reduce) or (isinstance(node, Elementwise) and node.fn != "cast"):
+            total = total + product(space)
     return total
 
 

@@ -13,9 +13,12 @@ from dataclasses import dataclass, field
 from ..plan.dims import Dim, evaluate
 from ..plan.lt import LtMatmul
 from ..plan.view import View
+from .attention_cost import attention_seconds
 from .region import Constant, Elementwise, Gather, Iota, Load, Reduce, Region
+from .region_axes import axes_used
 from .scalars import TABLE
 from .schedule import (
+    ATTENTION,
     ELEMENTWISE,
     MATMUL_MMA,
     MATMUL_TILED,
@@ -24,7 +27,6 @@ from .schedule import (
     ROW_SLICES,
     ROW_THREAD,
     ROW_WARP,
-    axes_used,
     classify_matmul,
 )
 from .target import Target
@@ -67,6 +69,8 @@ class CostModel:
 
     def region(self, region: Region, schedule: str) -> float:
         """Return the time of a generated kernel."""
+        if schedule == ATTENTION:
+            return attention_seconds(self, region)
         return _RegionCost(self, region, schedule).seconds()
 
     def linear(self, view: View) -> tuple | None:

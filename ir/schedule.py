@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..plan.dims import Ranges, bounds, index_axes, product
+from ..plan.dims import Ranges, bounds, product
 from ..plan.dtypes import DType, bfloat16, float16, float32
-from .region import Elementwise, Iota, Load, Reduce, Region
+from .attention import classify_attention
+from .region import Elementwise, Reduce, Region
+from .region_axes import axes_used, through_casts, without_widening
 
 ELEMENTWISE = "elementwise"
 ROW_THREAD = "row_thread"
@@ -17,6 +19,7 @@ ROW_SCHEDULES = (ROW_THREAD, ROW_WARP, ROW_BLOCK, ROW_SLICES)
 MATMUL_TILED = "matmul_tiled"
 MATMUL_MMA = "matmul_mma"  # on tensor cores
 MATMULS = (MATMUL_TILED, MATMUL_MMA)
+ATTENTION = "attention"  # both products and the softmax between them, on tensor cores
 
 # A warp or a block for a row leaves most of its threads idle when the row is shorter than this.
 LEAST_WARP_COLUMNS = 17
@@ -48,7 +51,7 @@ def schedules(region: Region, ranges: Ranges | None = None) -> tuple[str, ...]:
     """Return every schedule worth considering for this region; () if no kernel template fits it."""
     split = region.row_split()
     if split is None:
-        return ()
+        return (ATTENTION,) if classify_attention(region) is not None else ()
     rows, columns = split
     if not region.reductions:
         return (ELEMENTWISE,)
@@ -68,22 +71,6 @@ def schedules(region: Region, ranges: Ranges | None = None) -> tuple[str, ...]:
     return tuple(found)
 
 
-def axes_used(region: Region) -> list[frozenset[int]]:
-    """Return for every node the row and column axes that its value depends on (columns are numbered after rows)."""
-    used: list[frozenset[int]] = []
-    for node in region.nodes:
-        axes = frozenset().union(*(used[arg] for arg in node.args))
-        if isinstance(node, Load):
-            exprs = [*node.view.index, *(bound.expr for bound in node.view.valid)]
-            axes = frozenset().union(*map(index_axes, exprs))
-        elif isinstance(node, Iota):
-            axes = index_axes(node.expr)
-        elif isinstance(node, Reduce):
-            axes = frozenset(axis for axis in axes if axis < len(node.space))
-        used.append(axes)
-    return used
-
-
 def classify_matmul(region: Region) -> MatmulAxes | None:
     """Read the region as a matrix product; None if it is not `epilogue(sum(prologue * prologue))` stored row by row."""
     split = region.row_split()
@@ -93,7 +80,7 @@ def classify_matmul(region: Region) -> MatmulAxes | None:
     reduce = next(at for at, node in enumerate(region.nodes) if isinstance(node, Reduce))
     if region.nodes[reduce].fn != "sum" or any(region.nodes[at].space != rows for at in region.stores):
         return None
-    product_at = _through_casts(region, region.nodes[reduce].args[0])
+    product_at = through_casts(region, region.nodes[reduce].args[0])
     multiplication = region.nodes[product_at]
     if not (isinstance(multiplication, Elementwise) and multiplication.fn == "mul"):
         return None
@@ -116,27 +103,6 @@ def tensor_core_dtype(region: Region, axes: MatmulAxes) -> DType | None:
     a, b = (region.nodes[without_widening(region, at)].dtype for at in (axes.a, axes.b))
     wide = region.nodes[axes.reduce].dtype.compute is float32
     return a if wide and a is b and a in (float16, bfloat16) else None
-
-
-def without_widening(region: Region, at: int) -> int:
-    """Step over a cast of a 16-bit float to float32: tensor cores widen their factors by themselves."""
-    node = region.nodes[at]
-    widens = isinstance(node, Elementwise) and node.fn == "cast" and node.dtype is float32
-    return node.args[0] if widens and region.nodes[node.args[0]].dtype in (float16, bfloat16) else at
-
-
-def _through_casts(region: Region, at: int) -> int:
-    """Step over casts of a float to a wider one: products are kept wide in registers anyway."""
-    node = region.nodes[at]
-    while isinstance(node, Elementwise) and node.fn == "cast":
-        source = region.nodes[node.args[0]].dtype
-        if not (source.is_float and node.dtype.is_float and node.dtype.bits >= source.bits):
-            break
-        if source.compute is not node.dtype.compute:
-            break
-        at = node.args[0]
-        node = region.nodes[at]
-    return at
 
 
 def levels(region: Region) -> list[int]:

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from ...plan.dims import index_symbol, product, substitute
 from ...plan.view import View, compose
+from .attention import reading, reordered
 from .contraction import contraction, is_bias, lt_records, packing
 from .handles import Handles
 from .lift import dtype_of
@@ -112,6 +113,29 @@ def lt_bias(handles: Handles, factors: int, view: int, shape: int) -> Answer:
                 yield "LtBias", key, factors, view, shape, handles.intern("lt", with_bias)
 
 
+def attends(
+    handles: Handles, softmaxed: int, stored: int, view: int, values: int, summed: int, space: int
+) -> Answer:
+    """How a product of stored probabilities and values reads both, if it sums along the softmax's own axis."""
+    seen = handles.seen_by(view, handles.thing(stored))
+    if seen is not None:
+        found = reading(
+            seen, handles.thing(values), handles.thing(softmaxed), handles.thing(summed), handles.thing(space)
+        )
+        if found is not None:
+            handle = handles.intern("attention", found)
+            yield "Attends", softmaxed, stored, view, values, summed, space, handle
+
+
+def reorder(handles: Handles, read: int, view: int, shape: int) -> Answer:
+    """How the result of an attention is read in another order."""
+    seen = handles.seen_by(view, handles.thing(read).space)
+    if seen is not None and seen.out_shape == handles.thing(shape):
+        found = reordered(handles.thing(read), seen, handles.ranges)
+        if found is not None:
+            yield "Reordered", read, view, shape, handles.intern("attention", found)
+
+
 DEMANDS: Mapping[str, Callable[..., Answer]] = {
     "See": see,
     "AskAlias": alias,
@@ -122,6 +146,8 @@ DEMANDS: Mapping[str, Callable[..., Answer]] = {
     "AskPack": packed,
     "AskLt": lt,
     "AskBias": lt_bias,
+    "AskAttention": attends,
+    "AskReorder": reorder,
 }
 
 

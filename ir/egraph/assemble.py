@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from ..graph import TensorType, Value
 from ..program import Kernel, LtKernel, Program, RegionKernel, ScatterKernel, Tensor
+from ..schedule import ATTENTION
 from .candidates import Candidate
 from .classes import Classes
 from .lift import dtype_of
@@ -43,6 +44,8 @@ class Assembler:
 
     def label(self, candidate: Candidate) -> str:
         """Return the name of a well-known composition that the kernel computes whole, or ""."""
+        if candidate.schedule == ATTENTION:
+            return "attention"
         found = []
         for name, known in (
             ("softmax", self.classes.softmax),

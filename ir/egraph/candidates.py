@@ -11,6 +11,7 @@ from ...plan.lt import LtMatmul
 from ..cost import CostModel
 from ..region import Region
 from ..schedule import schedules
+from .attention_regions import AttentionFinder
 from .classes import Classes
 from .cuts import CutFinder, CutLimits, Key
 from .lift import dtype_of
@@ -71,6 +72,7 @@ class _Finder:
         self.handles = classes.saturated.handles
         self.cuts = CutFinder(classes, costs, limits)
         self.builder = RegionBuilder(classes)
+        self.attention = AttentionFinder(classes, self.cuts, self.builder)
         self.consumers = classes.consumers
         self.timed: dict[int, list[tuple[str, float]]] = {}
         self.taken_in: dict[tuple[int, int], bool] = {}
@@ -104,6 +106,7 @@ class _Finder:
             )
         for register, shape in self.classes.stores.get(tensor, ()):
             found.extend(self._regions(tensor, (register, shape)))
+        found.extend(self._attention(tensor))
         found = self._without_oversized(tensor, self._without_dominated(found))
         if not found:
             node = self.classes.saturated.lifted.nodes[int(self.classes.order(tensor))]
@@ -136,14 +139,22 @@ class _Finder:
         self, sketch: Sketch, writes: tuple[int, ...], keys: tuple[Key, ...], plain: bool
     ) -> Iterable[Candidate]:
         region = self.builder.region(sketch, keys)
-        if id(region) not in self.timed:
-            ways = self._schedules(region)
-            self.timed[id(region)] = [(schedule, self.costs.region(region, schedule)) for schedule in ways]
         registers = (*[step.key[0] for step in sketch.steps if step.node.kind != "load"], *[key[0] for key in keys])
-        for schedule, seconds in self.timed[id(region)]:
+        for schedule, seconds in self._timed(region):
             yield Candidate(
                 "region", writes, sketch.reads, seconds, region, schedule, registers=registers, plain=plain
             )
+
+    def _attention(self, tensor: int) -> Iterable[Candidate]:
+        for region, reads, registers in self.attention.of_tensor(tensor):
+            for schedule, seconds in self._timed(region):
+                yield Candidate("region", (tensor,), reads, seconds, region, schedule, registers=registers)
+
+    def _timed(self, region: Region) -> list[tuple[str, float]]:
+        if id(region) not in self.timed:
+            ways = self._schedules(region)
+            self.timed[id(region)] = [(schedule, self.costs.region(region, schedule)) for schedule in ways]
+        return self.timed[id(region)]
 
     def _schedules(self, region: Region) -> list[str]:
         """Return the schedules that fit the region over its whole range and are worth it at the sizes that count.

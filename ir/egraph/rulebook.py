@@ -13,7 +13,9 @@ from .contraction import LAYOUTS, layout_key
 from .engine import split_commands
 
 # In this order: a file may use the names of those before it.
-RULE_SETS = ("core", "lift", "facts", "fuse", "views", "rows", "commute", "matmul", "siblings", "recognised")
+RULE_SETS = (
+    "core", "lift", "facts", "fuse", "views", "rows", "commute", "matmul", "siblings", "recognised", "attention",
+)  # fmt: skip
 
 _NAME = re.compile(r':name "([^"]+)"')
 

@@ -16,6 +16,9 @@ from .rulebook import selected
 from .siblings import Joined, join_siblings
 from .spaces import check_spaces
 
+# What the equal programs are called, and attention, which is built on names and changes no register.
+_NAMES = "(seq (saturate (run recognised)) (saturate (run attention)) (saturate (run facts)))"
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -110,7 +113,9 @@ def attempt(graph: Graph, limits: Limits, without: Collection[str] = (), extra: 
         report.stop = _limit_met(report, limits, engine, started)
         if report.stop != "saturated":
             break
-    counts.add(engine.run("(seq (saturate (run recognised)) (saturate (run facts)))"))
+    counts.add(engine.run(_NAMES))
+    while answer(engine, handles, answered):
+        counts.add(engine.run(_NAMES))
     report.iterations, report.matches = counts.iterations, counts.matches
     report.nodes = engine.size()
     rows = engine.read()

@@ -7,7 +7,7 @@ from luminal_onnx.ir.graph import TensorType
 from luminal_onnx.ir.region import Broadcast, Constant, Elementwise, Gather, Iota, Load, Reduce, Region
 from luminal_onnx.ir.scalars import result_dtype
 from luminal_onnx.plan.dims import Dim, Ranges, index_symbol
-from luminal_onnx.plan.dtypes import DType, float32, int64
+from luminal_onnx.plan.dtypes import DType, float16, float32, int64
 from luminal_onnx.plan.view import View, compose, expand, identity, select, windows
 
 Shape = tuple[Dim, ...]
@@ -211,3 +211,49 @@ def embedding(
     ids = b.selected(int64, tokens, space, [I(axis) for axis in range(len(tokens))])
     place = b.op("add", b.op("mul", ids, b.constant(width, int64, space)), b.iota(I(len(tokens)), space))
     return b.region(b.gather(dtype, (vocabulary, width), place))
+
+
+def attention(
+    batch: Dim, heads: int, queries: Dim, keys: Dim, width: int, dtype: DType = float16, ranges: Ranges | None = None, *,
+    kv_heads: int | None = None, mask: Shape | None = None, causal: bool = False, heads_last: bool = True,
+    scaled_queries: bool = False, wide_softmax: bool = False, v_width: int | None = None, transposed: bool = False,
+) -> Region:
+    """`softmax(q k^T / sqrt(width) + mask) v` of [batch, length, heads * width] operands.
+
+    `mask` is the shape of an additive mask, broadcast to [batch, heads, queries, keys]. The result is [batch, queries,
+    heads, width] if `heads_last`, else [batch, heads, queries, width]. With `transposed` keys and values come as
+    [batch, heads, width, keys].
+    """
+    b = RegionBuilder(ranges)
+    kv_heads, v_width = kv_heads or heads, v_width or width
+    rows = (batch, queries, heads, v_width) if heads_last else (batch, heads, queries, v_width)
+    h, m, n, k = I(2 if heads_last else 1), I(1 if heads_last else 2), I(4), I(5)
+    full, factors = (*rows, keys), (*rows, keys, width)
+    shared = h // (heads // kv_heads)
+    q = b.selected(dtype, (batch, queries, heads * width), factors, [I(0), m, h * width + k])
+    if scaled_queries:
+        q = b.op("mul", q, b.constant(width**-0.5, dtype, factors))
+    if transposed:
+        key = b.selected(dtype, (batch, kv_heads, width, keys), factors, [I(0), shared, k, n])
+    else:
+        key = b.selected(dtype, (batch, keys, kv_heads * width), factors, [I(0), n, shared * width + k])
+    x = b.reduce("sum", b.op("mul", q, key), 1)
+    if not scaled_queries:
+        x = b.op("mul", x, b.constant(width**-0.5, dtype, full))
+    if mask is not None:
+        index = [0 if extent == 1 else at for extent, at in zip(mask, (I(0), h, m, n), strict=True)]
+        x = b.op("add", x, b.selected(dtype, mask, full, index))
+    if causal:
+        seen = b.op("less_equal", b.iota(n, full), b.iota(m + (keys - queries), full))
+        x = b.op("where", seen, x, b.constant(-np.inf, dtype, full))
+    if wide_softmax:
+        x = b.cast(x, float32)
+    e = b.op("exp", b.op("sub", x, b.broadcast(b.reduce("max", x, 1), (keys,))))
+    p = b.op("div", e, b.broadcast(b.reduce("sum", e, 1), (keys,)))
+    if wide_softmax:
+        p = b.cast(p, dtype)
+    if transposed:
+        v = b.selected(dtype, (batch, kv_heads, v_width, keys), full, [I(0), shared, I(3), n])
+    else:
+        v = b.selected(dtype, (batch, keys, kv_heads * v_width), full, [I(0), n, shared * v_width + I(3)])
+    return b.region(b.reduce("sum", b.op("mul", p, v), 1))

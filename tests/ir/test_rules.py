@@ -13,7 +13,7 @@ from luminal_onnx.ir.egraph.contraction import LAYOUTS, layout_key
 from luminal_onnx.ir.egraph.rulebook import all_commands
 from luminal_onnx.ir.graph import Graph, Value
 from luminal_onnx.plan.dims import Range, index_symbol, symbol
-from luminal_onnx.plan.dtypes import BY_NAME, DType, float32, float64, int32, int64
+from luminal_onnx.plan.dtypes import BY_NAME, DType, float16, float32, float64, int32, int64
 from luminal_onnx.plan.view import pad, select, slice_, transpose
 
 # Graphs in which rules fire that the networks do not need
@@ -123,6 +123,7 @@ GRAPHS = {
     "spelled_otherwise": spelled_otherwise,
     "siblings": siblings,
     "reductions_of_one": reductions_of_one,
+    "half_encoder": lambda: encoder(dtype=float16),
     **{
         f"product_{x}_{y}": lambda x=x, y=y: product_graph(x, y, bias=True)[0] for x in STORAGES for y in STORAGES
     },
