@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -17,6 +17,8 @@ from .dim_writer import DimWriter
 from .traffic import bytes_moved, flops
 
 LONGEST_NAME = 96
+# What every kernel begins with, in every thread; the runtime relies on it when it starts kernels early.
+BEGINNING = "  wait_for_inputs();\n  let_next_start();"
 
 
 @cache
@@ -64,9 +66,10 @@ class KernelText:
     launch_bounds: str = ""
     details: tuple[str, ...] = field(default=())
 
-    def finish(self, name_hint: str | None) -> tuple[KernelRecord, str]:
+    def finish(self, name_hint: str | None, weights: Collection[int] = ()) -> tuple[KernelRecord, str]:
+        """Return the record and the text; `weights` are the slots of operands that no kernel of the plan writes."""
         entry = entry_name(self.region, self.schedule)
-        parameters = kernel_parameters(self.region, self.dims)
+        parameters = kernel_parameters(self.region, self.dims, weights)
         text = assemble(
             self.dims, self.templates, self.before, entry, parameters, self.launch_bounds or str(self.block), self.body
         )
@@ -83,6 +86,7 @@ class KernelText:
             scalar_bits=64 if self.dims.wide else 32,
             flops=flops(self.region),
             bytes_moved=bytes_moved(self.region),
+            waits=True,
         )
         return record, text
 
@@ -103,14 +107,17 @@ def assemble(
     parts = [template("prelude").rstrip(), indices, *(template(name).rstrip() for name in templates)]
     if before:
         parts.append(before)
-    parts.append(f"{head}\n{body}\n}}\nLUMINAL_EXPORT({entry})")
+    parts.append(f"{head}\n{BEGINNING}\n{body}\n}}\nLUMINAL_EXPORT({entry})")
     return "\n\n".join(parts) + "\n"
 
 
-def kernel_parameters(region: Region, dims: DimWriter) -> list[str]:
-    """Return the declarations of a region kernel's parameters: outputs, inputs, dims."""
-    outs = [f"{region.nodes[at].dtype.c_type}* __restrict__ out{k}" for k, at in enumerate(region.stores)]
-    ins = [f"const {operand.dtype.c_type}* __restrict__ in{slot}" for slot, operand in enumerate(region.operands)]
+def kernel_parameters(region: Region, dims: DimWriter, weights: Collection[int] = ()) -> list[str]:
+    """Return the declarations of a region kernel's parameters: outputs, inputs (some of them weights), dims."""
+    outs = [f"{region.nodes[at].dtype.c_type}* LUMINAL_RESTRICT out{k}" for k, at in enumerate(region.stores)]
+    ins = [
+        f"const {operand.dtype.c_type}* {'__restrict__' if slot in weights else 'LUMINAL_RESTRICT'} in{slot}"
+        for slot, operand in enumerate(region.operands)
+    ]
     return [*outs, *ins, *(f"Index {name}" for name in dims.parameters.values())]
 
 
@@ -127,7 +134,7 @@ def entry_name(region: Region, schedule: str) -> str:
             functions[node.fn] = None
         elif isinstance(node, Gather):
             functions["gather"] = None
-    rows, columns = region.row_split() or (region.nodes[region.stores[0]].space, ())
+    rows, columns = region.row_split() or ((), ())
     shape = "by".join("x".join(map(_dim_word, space)) or "1" for space in (rows, columns) if space or space is rows)
     words = [schedule, *(list(functions) or ["copy"]), shape]
     name = _joined(words)

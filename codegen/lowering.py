@@ -86,12 +86,16 @@ class _Lowering:
     def _region_step(
         self, region: Region, schedule: str, reads: tuple[int, ...], writes: tuple[int, ...], origin: tuple[str, ...]
     ) -> KernelStep:
-        key = (region, schedule)
+        weights = tuple(slot for slot, at in enumerate(reads) if self._is_weight(at))
+        key = (region, schedule, weights)
         if key not in self.regions:
-            self.regions[key] = lower_region(region, schedule, self.program.ranges)
+            self.regions[key] = lower_region(region, schedule, self.program.ranges, weights=weights)
         record, text = self.regions[key]
         self.sources[record.source] = text
         return KernelStep(record, writes, reads, origin)
+
+    def _is_weight(self, at: int) -> bool:
+        return at in self.tensors and self.tensors[at].kind == "weight"
 
     def _split_steps(self, kernel: RegionKernel, parts: int) -> list[Step]:
         """Compute a matrix product's sum in parts, with scratch memory between the two kernels."""

@@ -80,8 +80,8 @@ class _Maker:
 
     def step(self, stage: str, threads: Dim, writes: tuple[str, ...], reads: tuple[str, ...], line: str) -> ScatterStep:
         entry = f"scatter_{stage}_{self.fn}_{self.dtype.name}_{self.index_dtype.name}"
-        parameters = [f"{self._type(name)}* __restrict__ {name}" for name in writes]
-        parameters += [f"const {self._type(name)}* __restrict__ {name}" for name in reads]
+        parameters = [f"{self._type(name)}* LUMINAL_RESTRICT {name}" for name in writes]
+        parameters += [f"const {self._type(name)}* LUMINAL_RESTRICT {name}" for name in reads]
         parameters += [f"Index {name}" for name in self.dims.parameters.values()]
         text = assemble(self.dims, ("scatter",), "", entry, parameters, str(BLOCK), f"  {line}")
         record = KernelRecord(
@@ -96,6 +96,7 @@ class _Maker:
             scalars=self.dims.scalars,
             scalar_bits=64 if self.dims.wide else 32,
             bytes_moved=threads * (2 * self.dtype.size + self.index_dtype.size),
+            waits=True,
         )
         return ScatterStep(record, text, writes, reads)
 

@@ -39,7 +39,8 @@ class KernelRecord:
 
     Arguments are, in order: a pointer for each of `writes` outputs, a pointer for each of `reads` inputs, then each of
     `scalars` as an integer of `scalar_bits` (32 or 64) bits, evaluated for the dims of the run. Grid entries may be symbolic;
-    a grid with a 0 in it is not launched. `source` is the SHA-256 of the kernel's text.
+    a grid with a 0 in it is not launched. `source` is the SHA-256 of the kernel's text. `waits` says that every thread of the
+    kernel begins by waiting for the kernels before it, so that it may be started early where the machine code can wait.
     """
 
     name: str
@@ -54,6 +55,7 @@ class KernelRecord:
     scalar_bits: int = 32
     flops: Dim = 0
     bytes_moved: Dim = 0
+    waits: bool = False
 
     def validate(self) -> None:
         """Raise LuminalError if no device could launch this record."""
