@@ -29,6 +29,11 @@ def runs_machine_code(arch: str, capability: tuple[int, int]) -> bool:
     return major == capability[0] and minor <= capability[1]
 
 
+def can_wait(arch: str) -> bool:
+    """Say whether machine code for `arch` has the instruction that waits for the kernels in front."""
+    return parse_arch(arch)[0] >= 9
+
+
 def choose_arch(arches: Sequence[str], capability: tuple[int, int], has_ptx: bool) -> str:
     """Return the arch whose plan a GPU should run: the nearest whose cubins it runs, else the nearest older one by PTX.
 

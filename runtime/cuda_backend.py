@@ -11,13 +11,14 @@ import numpy as np
 
 from ..plan.errors import InvalidArtifact, LuminalError
 from ..plan.records import KernelStep, LtStep, Plan
-from .arch import choose_arch, runs_machine_code
+from .arch import can_wait, choose_arch, runs_machine_code
 from .artifact import Artifact
 from .binding import BoundPlan, KernelLaunch, LtLaunch
 from .cublaslt import WORKSPACE_BYTES, LtLibrary
 from .cuda_bound_run import BoundRun
 from .cuda_context import Context
 from .cuda_driver import Driver, destroy_quietly
+from .cuda_launch import launch_kernel
 from .cuda_upload import Uploader
 from .memory import padded
 from .pool import Pool
@@ -29,12 +30,18 @@ class CudaBackend:
     """Runs an artifact on one GPU. Weights, modules and library plans are shared; each run has a context of its own."""
 
     def __init__(
-        self, artifact: Artifact, arch: str | None = None, device_id: int = 0, cuda_graph: bool = True
+        self,
+        artifact: Artifact,
+        arch: str | None = None,
+        device_id: int = 0,
+        cuda_graph: bool = True,
+        programmatic_launch: bool = True,
     ) -> None:
         self._driver: Driver | None = None
         self._lt: LtLibrary | None = None
         self._modules: list[Any] = []
         self._functions: dict[tuple[str, str], Any] = {}
+        self._may_wait: set[str] = set()  # sources whose code was loaded as machine code of an arch that can wait
         self._weights: dict[int, int] = {}
         self._weights_base = 0
         self._weights_bytes = 0
@@ -44,6 +51,7 @@ class CudaBackend:
         self._launched_singly = 0
         self._graphs_built = 0
         self.cuda_graph = cuda_graph
+        self._programmatic_launch = programmatic_launch
         self.driver = driver = self._driver = Driver(device_id, _minimum_cuda(artifact))
         self._contexts: Pool[Context] = Pool(lambda: Context(self))
         try:
@@ -84,30 +92,22 @@ class CudaBackend:
         self._contexts.give_back(context)
 
     def enqueue(self, bound: BoundPlan, addresses: Mapping[int, int], stream: Any, workspace: int) -> None:
-        """Put every launch of a bound plan on a stream, in order."""
+        """Put every launch of a bound plan on a stream, in order.
+
+        A kernel that waits for its inputs may start early if so does the kernel right in front of it: behind copies and
+        library calls, and so at the beginning, every launch is an ordinary one.
+        """
+        follows_waiting = False
         for launch in bound.launches:
             if isinstance(launch, KernelLaunch):
-                self._launch_kernel(launch, addresses, stream)
+                record = launch.kernel
+                waits = record.waits and record.source in self._may_wait
+                function = self._functions[record.source, record.entry]
+                launch_kernel(self.driver, function, launch, addresses, stream, early=waits and follows_waiting)
+                follows_waiting = waits
             else:
                 self._launch_library(launch, addresses, stream, workspace)
-
-    def _launch_kernel(self, launch: KernelLaunch, addresses: Mapping[int, int], stream: Any) -> None:
-        record = launch.kernel
-        values = [addresses[buffer] for buffer in (*launch.writes, *launch.reads)]
-        values += [scalar & 0xFFFF_FFFF_FFFF_FFFF for scalar in launch.scalars]
-        # Each argument has eight bytes; the kernel reads the low four of a 32-bit one, which come first.
-        arguments = np.array(values, np.uint64)
-        pointers = arguments.ctypes.data + 8 * np.arange(len(values), dtype=np.uint64)
-        self.driver.call(
-            "cuLaunchKernel",
-            self._functions[record.source, record.entry],
-            *launch.grid,
-            *record.block,
-            record.shared_bytes,
-            stream,
-            pointers.ctypes.data,
-            0,
-        )
+                follows_waiting = False
 
     def _launch_library(self, launch: LtLaunch, addresses: Mapping[int, int], stream: Any, workspace: int) -> None:
         record = launch.matmul
@@ -141,6 +141,8 @@ class CudaBackend:
             record = step.kernel
             if record.source not in modules:
                 image = artifact.cubin(arch, record.source) if machine_code else None
+                if image is not None and self._programmatic_launch and can_wait(arch):
+                    self._may_wait.add(record.source)
                 kind = "cubin" if image is not None else "PTX"
                 image = image if image is not None else artifact.ptx(record.source)
                 if image is None:

@@ -55,7 +55,8 @@ class InferenceSession:
     `device` is "cuda", "cuda:1" or "cpu" (the same kernels on the host: slow, for checking); there is no silent fallback.
     `sess_options`, `providers` and `provider_options` are taken for ONNX Runtime's sake: naming another provider warns,
     and changes nothing. `arch` picks one of the artifact's plans by hand. With `cuda_graph=False` kernels are launched
-    one by one. `check_kernels=True` runs the CPU road under its race and bounds checker.
+    one by one. With `programmatic_launch=False` no kernel starts before the one in front of it has ended; results are the
+    same to the bit. `check_kernels=True` runs the CPU road under its race and bounds checker.
 
     Raises InvalidArtifact for a damaged or unfit file, NoDevice without a usable GPU, MissingDependency for a missing
     library or compiler.
@@ -72,6 +73,7 @@ class InferenceSession:
         device_id: int = 0,
         arch: str | None = None,
         cuda_graph: bool = True,
+        programmatic_launch: bool = True,
         check_kernels: bool = False,
     ) -> None:
         self._backend: Backend | None = None
@@ -88,7 +90,7 @@ class InferenceSession:
         else:
             from .cuda_backend import CudaBackend
 
-            self._backend = CudaBackend(self._artifact, arch, device_id, cuda_graph)
+            self._backend = CudaBackend(self._artifact, arch, device_id, cuda_graph, programmatic_launch)
         self._plan = self._backend.plan
         self._bound: BoundedCache[tuple[tuple[int, ...], ...], BoundPlan] = BoundedCache(SHAPES_KEPT)
 

@@ -41,6 +41,8 @@ class FakeDriver:
     )
     CUfunction_attribute = SimpleNamespace(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES="shared")
     CUstreamCaptureMode = SimpleNamespace(CU_STREAM_CAPTURE_MODE_RELAXED="relaxed")
+    CUlaunchAttributeID = SimpleNamespace(CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION="programmatic")
+    CUlaunchConfig = SimpleNamespace
 
     def __init__(self, kernels, capability=(9, 0), version=13000, gpus=1, init=OK, memory=1 << 30):
         self.kernels = kernels
@@ -54,6 +56,11 @@ class FakeDriver:
         self.capturing: dict[int, list] = {}
         self.loaded: list[bytes] = []
         self.calls: dict[str, int] = {}
+        self.launches: list[tuple[str, bool]] = []  # kernels and whether each might start early, in order of launching
+
+    @staticmethod
+    def CUlaunchAttribute():
+        return SimpleNamespace(id=None, value=SimpleNamespace())
 
     def __getattribute__(self, name):
         if name.startswith("cu"):
@@ -191,7 +198,19 @@ class FakeDriver:
         return (OK,)
 
     def cuLaunchKernel(self, function, gx, gy, gz, bx, by, bz, shared, stream, arguments, extra):
-        assert min(gx, gy, gz, bx, by, bz) > 0 and extra == 0
+        self.launches.append((function, False))
+        return self._launch(function, (gx, gy, gz, bx, by, bz), stream, arguments, extra)
+
+    def cuLaunchKernelEx(self, config, function, arguments, extra):
+        (attribute,) = config.attrs
+        assert config.numAttrs == 1 and attribute.id == "programmatic"
+        assert attribute.value.programmaticStreamSerializationAllowed == 1 and config.sharedMemBytes >= 0
+        self.launches.append((function, True))
+        sizes = (config.gridDimX, config.gridDimY, config.gridDimZ, config.blockDimX, config.blockDimY, config.blockDimZ)
+        return self._launch(function, sizes, config.hStream, arguments, extra)
+
+    def _launch(self, function, sizes, stream, arguments, extra):
+        assert min(sizes) > 0 and extra == 0
         kernel, count = self.kernels[function]
         places = array_at(int(arguments), count, np.uint64).tolist()
         values = [int(array_at(place, 1, np.int64)[0]) for place in places]
