@@ -6,6 +6,7 @@ import json
 import os
 import threading
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from parity.comparison import assert_parity
 from tolerances import MODEL, assert_close
 
 from luminal_onnx.codegen.artifact import write_artifact
+from luminal_onnx.plan.records import KernelStep
 from luminal_onnx.runtime.artifact import Artifact
 from luminal_onnx.runtime.session import InferenceSession
 
@@ -59,6 +61,34 @@ def test_model_matches_onnxruntime_with_no_host_ops(bundle: Path, name: str) -> 
             np.testing.assert_array_equal(a, b, err_msg="results differ from run to run")
     assert report["host_ops"] == 0
     assert report["graph_replays"] == 2 * len(feeds)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_kernels_that_start_early_give_the_same_to_the_bit(bundle: Path, name: str) -> None:
+    _, feeds, _ = _sets(bundle, name)
+    path = bundle / f"{name}.luminal"
+    with InferenceSession(path, programmatic_launch=False) as late:
+        steps = list(late.plan.steps())
+        pairs = sum(all(isinstance(s, KernelStep) and s.kernel.waits for s in pair) for pair in pairwise(steps))
+        expected = [late.run(None, item) for item in feeds]
+    assert pairs, "no kernel can start early; was the bundle made before kernels waited for their inputs?"
+    with InferenceSession(path) as early, InferenceSession(path, cuda_graph=False) as one_by_one:
+        for item, wanted in zip(feeds, expected):
+            with early.bind(item) as bound:
+                for turn in range(200):
+                    bound.launch()
+                    _assert_same_bits(bound.outputs(), wanted, f"replay {turn}")
+                for _ in range(200):  # replays right behind each other
+                    bound.launch()
+                _assert_same_bits(bound.outputs(), wanted, "200 replays in a row")
+            for turn in range(5):
+                _assert_same_bits(one_by_one.run(None, item), wanted, f"run {turn} without a graph")
+
+
+def _assert_same_bits(outputs: list[np.ndarray], wanted: list[np.ndarray], where: str) -> None:
+    for got, want in zip(outputs, wanted, strict=True):
+        same = got.shape == want.shape and got.tobytes() == want.tobytes()
+        assert same, f"{where}: an output differs from that of kernels that start one after another"
 
 
 @pytest.mark.parametrize("name", NAMES)
