@@ -134,7 +134,7 @@ def entry_name(region: Region, schedule: str) -> str:
             functions[node.fn] = None
         elif isinstance(node, Gather):
             functions["gather"] = None
-    rows, columns = region.row_split() or ((), ())
+    rows, columns = region.row_split() or (region.nodes[region.stores[0]].space, ())
     shape = "by".join("x".join(map(_dim_word, space)) or "1" for space in (rows, columns) if space or space is rows)
     words = [schedule, *(list(functions) or ["copy"]), shape]
     name = _joined(words)

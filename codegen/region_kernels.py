@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from ..ir.region import Region
-from ..ir.schedule import ELEMENTWISE, MATMUL_MMA, MATMUL_TILED, ROW_SCHEDULES
+from ..ir.schedule import ATTENTION, ELEMENTWISE, MATMUL_MMA, MATMUL_TILED, ROW_SCHEDULES
 from ..plan.dims import Ranges
 from ..plan.errors import LuminalError
 from ..plan.records import KernelRecord
+from .attention import attention_text
 from .elementwise import elementwise_text
 from .matmul import matmul_text
 from .matmul_mma import matmul_mma_text
@@ -28,6 +29,8 @@ def lower_region(
     which otherwise is the function's. `weights` are slots of operands that nothing writes while the plan runs; reads of
     those may take any order and any cache.
     """
+    if schedule == ATTENTION:
+        return attention_text(region, ranges).finish(name_hint, weights)
     if region.row_split() is None:
         raise LuminalError(f"no schedule fits a region whose nodes do not share one row split: {region}")
     if schedule == ELEMENTWISE and not region.reductions:

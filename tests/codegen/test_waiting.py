@@ -12,12 +12,23 @@ from luminal_onnx.codegen.kernel_text import BEGINNING
 from luminal_onnx.codegen.split_terms import split_axis, split_terms
 from luminal_onnx.ir.graph import TensorType
 from luminal_onnx.ir.program import Program, RegionKernel, ScatterKernel, Tensor
-from luminal_onnx.ir.schedule import classify_matmul, schedules
+from luminal_onnx.ir.schedule import ATTENTION, classify_matmul, schedules
 from luminal_onnx.plan.dims import Range, symbol
 from luminal_onnx.plan.dtypes import bfloat16, float16, float32, int64
 from luminal_onnx.plan.records import KernelStep
 from region_values import random_array
-from regions import attention_scores, bias_gelu, conv2d, embedding, layer_norm, matmul, pool2d, reduction, softmax
+from regions import (
+    attention,
+    attention_scores,
+    bias_gelu,
+    conv2d,
+    embedding,
+    layer_norm,
+    matmul,
+    pool2d,
+    reduction,
+    softmax,
+)
 
 N = symbol("n")
 RANGES = {"n": Range(1, 64, 1024)}
@@ -55,6 +66,7 @@ def region_kernels():
 
 def kernels():
     yield from region_kernels()
+    yield "attention-attention", lower_region(attention(2, 4, 32, N, 16, ranges=RANGES), ATTENTION, RANGES)
     for step in lower_scatter(ScatterKernel("add", (0, 1, 2), (3,)), SCATTER_TYPES).steps:
         yield step.record.name, (step.record, step.text)
 
@@ -63,7 +75,7 @@ KERNELS = dict(kernels())
 # One of each template goes through NVRTC, and some that could be reordered: unrolled loops, several passes, guards.
 COMPILED = [
     "bias_gelu-elementwise", "layer_norm-row_thread", "layer_norm-row_warp", "layer_norm-row_block", "softmax-row_slices",
-    "matmul-matmul_tiled", "matmul-matmul_mma", "conv2d-matmul_tiled", "scatter_apply_add_float32_int64",
+    "matmul-matmul_tiled", "matmul-matmul_mma", "attention-attention", "conv2d-matmul_tiled", "scatter_apply_add_float32_int64",
 ]  # fmt: skip
 GLOBAL_ACCESS = re.compile(
     r"^\s*(?:@!?%\w+\s+)?(?:(?:ld|st|atom|red)\.(?!param|shared|local|const)|cp\.async\.c)", re.MULTILINE
@@ -78,7 +90,16 @@ def entry_of(text: str) -> tuple[str, str]:
 
 def test_the_kernels_are_of_every_template():
     used = {name.rpartition("-")[2] for name in KERNELS}
-    assert {"elementwise", "row_thread", "row_warp", "row_block", "row_slices", "matmul_tiled", "matmul_mma"} <= used
+    assert {
+        "elementwise",
+        "row_thread",
+        "row_warp",
+        "row_block",
+        "row_slices",
+        "matmul_tiled",
+        "matmul_mma",
+        "attention",
+    } <= used
     assert len(KERNELS) > 30 and set(COMPILED) <= set(KERNELS)
 
 
