@@ -13,6 +13,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from luminal_onnx.extras import needs_compile_extra
+
 __version__ = "0.1.0"
 __all__ = ["Artifact", "InferenceSession", "check", "compile", "verify"]
 
@@ -34,7 +36,8 @@ _HOME = {
 
 def __getattr__(name: str):
     if name in _HOME:
-        return getattr(import_module(_HOME[name]), name)
+        with needs_compile_extra(f"luminal_onnx.{name}"):
+            return getattr(import_module(_HOME[name]), name)
     raise AttributeError(f"module 'luminal_onnx' has no attribute {name!r}; it has {', '.join(__all__)}")
 
 

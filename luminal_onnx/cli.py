@@ -4,24 +4,35 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from luminal_onnx import __version__
-from luminal_onnx.plan.errors import InvalidInput, LuminalError, VerificationFailed
+from luminal_onnx.extras import needs_compile_extra
+from luminal_onnx.options import parse_arches, parse_dims, parse_ranges, parse_shapes, parse_sizes
+from luminal_onnx.plan.errors import InvalidInput, LuminalError, NoDevice, UnsupportedModel, VerificationFailed
 
 if TYPE_CHECKING:
+    from luminal_onnx.feeding import Feeds
     from luminal_onnx.plan.records import Plan
+    from luminal_onnx.runtime.session import InferenceSession
 
+EXIT_ENVIRONMENT = 3
+EXIT_BAD_INPUT = 4
 EXIT_USAGE = 64
 EXIT_INTERNAL = 70
+EXIT_INTERRUPTED = 130
 ARTIFACT_SUFFIX = ".luminal"
+
+logger = logging.getLogger("luminal_onnx")
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -30,28 +41,54 @@ def cli() -> None:
     """Compile ONNX models into one file of CUDA kernels, and run that file."""
 
 
-def _json_option(command: Callable) -> Callable:
-    return click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")(command)
+def _common(command: Callable) -> Callable:
+    """Add what every command takes; --verbose is read by `main`."""
+    command = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")(command)
+    return click.option("--verbose", is_flag=True, expose_value=False, help="Log phases; show tracebacks.")(command)
 
 
-def _verbosity(command: Callable) -> Callable:
-    command = click.option("--quiet", is_flag=True, help="Print errors only.")(command)
-    return click.option("--verbose", is_flag=True, help="Log what each phase does.")(command)
+def _inputs(command: Callable) -> Callable:
+    """Add the options that say what to run on."""
+    for option in (
+        click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Seed of made-up values."),
+        click.option(
+            "--val-range", "value_ranges", multiple=True, metavar="NAME:[LO,HI]", help="Bound made-up values."
+        ),
+        click.option(
+            "--loadInputs", "load_inputs", multiple=True, metavar="NAME:FILE", help=".npy, raw bytes, or one .npz."
+        ),
+        click.option(
+            "--dim", "dims", multiple=True, metavar="NAME=SIZE", help="Size of a named dim for made-up inputs."
+        ),
+    ):
+        command = option(command)
+    return command
 
 
 @cli.command("compile")
 @click.argument("model", required=False, type=click.Path(dir_okay=False))
 @click.option("--onnx", "onnx_path", type=click.Path(dir_okay=False), help="The model, if not given as the argument.")
-@click.option("-o", "--saveEngine", "output", type=click.Path(dir_okay=False), help="Artifact to write [MODEL.luminal].")
+@click.option(
+    "-o", "--saveEngine", "output", type=click.Path(dir_okay=False), help="Artifact to write [MODEL.luminal]."
+)
 @click.option("--dim", "dims", multiple=True, metavar="NAME=MIN:OPT:MAX", help="Bound a named dim: 8, 1:32 or 1:8:32.")
 @click.option("--shapes", multiple=True, metavar="NAME:1x3x224x224,…", help="Fix the shapes of inputs.")
 @click.option("--arch", "arches", multiple=True, metavar="sm_90,…", help="GPU targets [sm_80,sm_90,sm_100].")
 @click.option("--verify/--no-verify", "verify", default=True, help="Check against onnxruntime before writing [on].")
-@click.option("--verify-time", default=60.0, show_default=True, metavar="S", help="Seconds that the check may take.")
+@click.option(
+    "--verify-time",
+    default=60.0,
+    show_default=True,
+    metavar="S",
+    type=click.FloatRange(0),
+    help="Seconds for the check.",
+)
 @click.option("--strip-sources", is_flag=True, help="Leave out kernel sources; the CPU road then cannot run the file.")
-@click.option("--seed", default=0, show_default=True, help="Seed of the inputs used for the check.")
-@_json_option
-@_verbosity
+@click.option(
+    "--seed", default=0, show_default=True, type=click.IntRange(0), help="Seed of the inputs used for the check."
+)
+@click.option("--quiet", is_flag=True, help="Print errors only.")
+@_common
 def compile_command(
     model: str | None,
     onnx_path: str | None,
@@ -64,7 +101,6 @@ def compile_command(
     strip_sources: bool,
     seed: int,
     as_json: bool,
-    verbose: bool,
     quiet: bool,
 ) -> None:
     """Compile MODEL (.onnx) into an artifact, and check it against onnxruntime by running its kernels on the CPU."""
@@ -73,6 +109,7 @@ def compile_command(
 
     source = _one_of(model, onnx_path)
     target = Path(output) if output else Path(source).with_suffix(ARTIFACT_SUFFIX)
+    bounds = parse_dims(dims)
     with report.progress(enabled=not (as_json or quiet)) as announce:
         phases = Phases(announce)
         phases.begin_with("start", process_seconds())
@@ -80,9 +117,9 @@ def compile_command(
             target,
             source,
             phases,
-            dims=parse_dims(dims),
+            dims=bounds,
             shapes=parse_shapes(shapes),
-            arches=[arch for item in arches for arch in item.split(",")] or None,
+            arches=parse_arches(arches) or None,
             verify=verify,
             verify_seconds=verify_time,
             strip_sources=strip_sources,
@@ -92,21 +129,22 @@ def compile_command(
     if as_json:
         _print_json(summary)
     elif not quiet:
-        report.print_compiled(summary)
+        originals = summary["model"]["dims"]
+        unbounded = [name for name in summary["dims"] if name not in bounds and originals.get(name) not in bounds]
+        report.print_compiled(summary, source, unbounded)
 
 
 @cli.command()
 @click.argument("artifact", required=False, type=click.Path(dir_okay=False))
 @click.option("--loadEngine", "load_engine", type=click.Path(dir_okay=False), help="The artifact, if not the argument.")
 @click.option("--device", default="cuda", show_default=True, type=click.Choice(["cuda", "cpu"]))
-@click.option("--dim", "dims", multiple=True, metavar="NAME=SIZE", help="Size of a symbolic dim for made-up inputs.")
-@click.option("--loadInputs", "load_inputs", multiple=True, metavar="NAME:FILE", help=".npy or raw file per input; or one .npz.")
-@click.option("--val-range", "value_ranges", multiple=True, metavar="NAME:[LO,HI]", help="Range of made-up values.")
+@_inputs
 @click.option("--save-outputs", type=click.Path(dir_okay=False), help="Write the outputs to this .npz.")
-@click.option("--noCudaGraph", "no_cuda_graph", is_flag=True, help="Launch kernels one by one instead of replaying a graph.")
-@click.option("--iterations", default=1, show_default=True, help="Runs; the last one's outputs are shown.")
-@click.option("--seed", default=0, show_default=True, help="Seed of made-up inputs.")
-@_json_option
+@click.option(
+    "--noCudaGraph", "no_cuda_graph", is_flag=True, help="Launch kernels one by one instead of replaying a graph."
+)
+@click.option("--iterations", default=1, show_default=True, type=click.IntRange(1), help="Runs; the last one is shown.")
+@_common
 def run(
     artifact: str | None,
     load_engine: str | None,
@@ -121,38 +159,35 @@ def run(
     as_json: bool,
 ) -> None:
     """Run ARTIFACT on given or made-up inputs and print what comes out."""
-    import numpy as np
-
     from luminal_onnx import report
-    from luminal_onnx.runtime.session import InferenceSession
+    from luminal_onnx.feeding import save_arrays
 
-    with InferenceSession(_one_of(artifact, load_engine), device=device, cuda_graph=not no_cuda_graph) as session:
-        plan = session.plan
-        feeds = _feeds(plan, dims, load_inputs, value_ranges, seed)
-        for _ in range(max(iterations, 1)):
-            outputs = session.run(None, feeds)
-        names = [port.name for port in plan.outputs]
+    with _session(_one_of(artifact, load_engine), device, cuda_graph=not no_cuda_graph) as session:
+        feeds = _feeds(session.plan, dims, load_inputs, value_ranges, seed)
+        for _ in range(iterations):
+            outputs = session.run(None, feeds.arrays)
+        names = [port.name for port in session.plan.outputs]
+        device = session.device
     if save_outputs:
-        np.savez(save_outputs, **dict(zip(names, outputs)))
+        save_arrays(save_outputs, names, outputs)
     rows = report.describe_arrays(names, outputs)
     if as_json:
-        _print_json({"device": device, "outputs": rows})
+        _print_json({"device": device, "dims": feeds.sizes, "made_up": feeds.made_up, "outputs": rows})
     else:
-        report.print_arrays(rows, device)
+        report.print_arrays(rows, feeds, device)
 
 
 @cli.command("bench")
 @click.argument("artifact", required=False, type=click.Path(dir_okay=False))
 @click.option("--loadEngine", "load_engine", type=click.Path(dir_okay=False), help="The artifact, if not the argument.")
-@click.option("--dim", "dims", multiple=True, metavar="NAME=SIZE", help="Size of a named dim [its opt].")
-@click.option("--loadInputs", "load_inputs", multiple=True, metavar="NAME:FILE", help=".npy or raw file per input; or one .npz.")
-@click.option("--val-range", "value_ranges", multiple=True, metavar="NAME:[LO,HI]", help="Range of made-up values.")
+@_inputs
 @click.option("--iterations", default=100, show_default=True, type=click.IntRange(1), help="Runs that are timed.")
-@click.option("--warmUp", "warm_up", default=200, show_default=True, metavar="MS", type=click.IntRange(0), help="Warm up so long.")
+@click.option(
+    "--warmUp", "warm_up", default=200, show_default=True, metavar="MS", type=click.IntRange(0), help="Warm up so long."
+)
 @click.option("--dumpProfile", "dump_profile", is_flag=True, help="Also time every kernel alone, against the roofline.")
 @click.option("--exportProfile", "export_profile", type=click.Path(dir_okay=False), help="Write that to a JSON file.")
-@click.option("--seed", default=0, show_default=True, help="Seed of made-up inputs.")
-@_json_option
+@_common
 def bench_command(
     artifact: str | None,
     load_engine: str | None,
@@ -169,10 +204,9 @@ def bench_command(
     """Time ARTIFACT on the GPU, its inputs lying there: latency by events around each run, throughput of runs in a row."""
     from luminal_onnx.bench import bench, format_bench
     from luminal_onnx.profile import format_profile
-    from luminal_onnx.runtime.session import InferenceSession
 
-    with InferenceSession(_one_of(artifact, load_engine)) as session:
-        feeds = _feeds(session.plan, dims, load_inputs, value_ranges, seed)
+    with _session(_one_of(artifact, load_engine), "cuda") as session:
+        feeds = _feeds(session.plan, dims, load_inputs, value_ranges, seed).arrays
         wants_profile = dump_profile or export_profile is not None
         found = bench(session, feeds, iterations, warm_up / 1e3, profiled=wants_profile)
     if export_profile is not None:
@@ -189,52 +223,59 @@ def bench_command(
 @click.argument("artifact", type=click.Path(dir_okay=False))
 @click.argument("model", type=click.Path(dir_okay=False))
 @click.option("--device", default="cpu", show_default=True, type=click.Choice(["cuda", "cpu"]))
-@click.option("--loadInputs", "load_inputs", multiple=True, metavar="NAME:FILE", help=".npy or raw file per input; or one .npz.")
-@click.option("--val-range", "value_ranges", multiple=True, metavar="NAME:[LO,HI]", help="Range of made-up values.")
-@click.option("--verify-time", default=600.0, show_default=True, metavar="S", help="Seconds that the check may take.")
-@click.option("--seed", default=0, show_default=True)
-@_json_option
+@_inputs
+@click.option(
+    "--verify-time",
+    default=600.0,
+    show_default=True,
+    metavar="S",
+    type=click.FloatRange(0),
+    help="Seconds for the check.",
+)
+@_common
 def verify_command(
     artifact: str,
     model: str,
     device: str,
+    dims: tuple[str, ...],
     load_inputs: tuple[str, ...],
     value_ranges: tuple[str, ...],
     verify_time: float,
     seed: int,
     as_json: bool,
 ) -> None:
-    """Compare ARTIFACT with onnxruntime running MODEL (.onnx); exit 1 if they differ."""
+    """Compare ARTIFACT with onnxruntime running MODEL (.onnx); exit 1 if they differ or if nothing could be compared."""
     from luminal_onnx import report
     from luminal_onnx.runtime.artifact import Artifact
-    from luminal_onnx.verification import verify
+    from luminal_onnx.verification import given_feeds, verify
 
+    _must_exist(artifact)
     _must_exist(model)
     opened = Artifact.open(artifact)
-    dtypes = {port.name: port.dtype.numpy for port in opened.plan(opened.arches[0]).inputs}
-    feeds = [_load_inputs(load_inputs, dtypes)] if load_inputs else None
-    result = verify(
-        opened, model, seconds=verify_time, seed=seed, value_ranges=parse_ranges(value_ranges), feeds=feeds, device=device
-    )
+    ranges = parse_ranges(value_ranges)
+    feeds = given_feeds(opened, model, parse_sizes(dims), load_inputs, ranges, seed) if dims or load_inputs else None
+    with _advising_cpu():
+        result = verify(opened, model, seconds=verify_time, seed=seed, value_ranges=ranges, feeds=feeds, device=device)
     if as_json:
         _print_json(result)
     else:
         report.print_verification(result)
-    if result["status"] == "mismatch":
+        report.print_origin(result, artifact, model)
+    if result["status"] != "passed":
         raise click.exceptions.Exit(VerificationFailed.exit_code)
 
 
 @cli.command()
 @click.argument("path", type=click.Path(dir_okay=False))
-@_json_option
+@_common
 def inspect(path: str, as_json: bool) -> None:
     """Show what an artifact (or an .onnx model) holds: signature, dims, kernels, memory."""
     from luminal_onnx import report
 
     _must_exist(path)
     if Path(path).suffix == ".onnx":
-        from luminal_onnx.importer import load
-
+        with needs_compile_extra("inspecting a model"):
+            from luminal_onnx.importer import load
         summary = load(path).summary.to_json()
         _print_json(summary) if as_json else report.print_model(summary)
         return
@@ -246,21 +287,22 @@ def inspect(path: str, as_json: bool) -> None:
 
 @cli.command()
 @click.argument("model", type=click.Path(dir_okay=False))
-@_json_option
+@_common
 def check(model: str, as_json: bool) -> None:
     """List everything in MODEL (.onnx) that this version cannot compile; exit 2 if there is anything."""
     from luminal_onnx import report
-    from luminal_onnx.importer import check as check_model
 
+    with needs_compile_extra("checking a model"):
+        from luminal_onnx.importer import check as check_model
     _must_exist(model)
     found = check_model(model)
     _print_json(found.to_json()) if as_json else report.print_check(found)
     if not found.ok:
-        raise click.exceptions.Exit(2)
+        raise click.exceptions.Exit(UnsupportedModel.exit_code)
 
 
 @cli.command()
-@_json_option
+@_common
 def env(as_json: bool) -> None:
     """Show which libraries, compilers and GPUs were found, and which versions are needed."""
     from luminal_onnx import report
@@ -270,83 +312,31 @@ def env(as_json: bool) -> None:
     _print_json(found) if as_json else report.print_environment(found)
 
 
-def parse_dims(items: Iterable[str]) -> dict[str, Any]:
-    """Parse `batch=8`, `batch=1:32`, `batch=1:8:32` and expressions such as `H=32*h`, also several joined by commas."""
-    dims: dict[str, Any] = {}
-    for item in (part for text in items for part in text.split(",")):
-        name, separator, sizes = item.partition("=")
-        if separator and name and ":" not in sizes and any(character.isalpha() for character in sizes):
-            dims[name] = sizes
-            continue
-        numbers = sizes.split(":")
-        if not separator or not name or len(numbers) > 3 or not all(number.isdigit() for number in numbers):
-            raise InvalidInput(f"--dim {item!r} is not NAME=SIZE, NAME=MIN:MAX or NAME=MIN:OPT:MAX")
-        values = tuple(map(int, numbers))
-        if list(values) != sorted(values):
-            raise InvalidInput(f"--dim {item!r}: sizes must not fall from min to opt to max")
-        dims[name] = values[0] if len(values) == 1 else values
-    return dims
-
-
-def parse_shapes(items: Iterable[str]) -> dict[str, list[int]]:
-    """Parse trtexec's `name:1x3x224x224,other:scalar`."""
-    shapes: dict[str, list[int]] = {}
-    for item in (part for text in items for part in text.split(",")):
-        name, separator, text = item.rpartition(":")
-        sizes = [] if text == "scalar" else text.split("x")
-        if not separator or not name or not all(size.isdigit() for size in sizes):
-            raise InvalidInput(f"--shapes {item!r} is not NAME:1x3x224x224 or NAME:scalar")
-        shapes[name] = [int(size) for size in sizes]
-    return shapes
-
-
-def parse_ranges(items: Iterable[str]) -> dict[str, tuple[float, float]]:
-    """Parse Polygraphy's `name:[lo,hi]`."""
-    ranges = {}
-    for item in items:
-        name, separator, text = item.rpartition(":")
-        try:
-            low, high = (float(number) for number in text.strip("[]()").split(","))
-        except ValueError:
-            separator = ""
-        if not separator or not name or not low <= high:
-            raise InvalidInput(f"--val-range {item!r} is not NAME:[LO,HI] with LO <= HI")
-        ranges[name] = (low, high)
-    return ranges
-
-
 def _feeds(
     plan: Plan, dims: Iterable[str], load_inputs: Iterable[str], value_ranges: Iterable[str], seed: int
-) -> dict[str, Any]:
+) -> Feeds:
     """Return what files hold for some inputs, and made-up values for the others."""
-    from luminal_onnx.sampling import free_symbols, sample_feeds
+    from luminal_onnx.feeding import make_feeds
 
-    sizes = {name: plan.ranges[name].opt for name in free_symbols(plan.inputs)}
-    sizes.update({name: value for name, value in parse_dims(dims).items() if isinstance(value, int)})
-    loaded = _load_inputs(load_inputs, {port.name: port.dtype.numpy for port in plan.inputs})
-    return {**sample_feeds(plan.inputs, sizes, parse_ranges(value_ranges), seed), **loaded}
+    return make_feeds(plan, sizes=parse_sizes(dims), files=load_inputs, ranges=parse_ranges(value_ranges), seed=seed)
 
 
-def _load_inputs(items: Iterable[str], dtypes: dict[str, Any]) -> dict[str, Any]:
-    import numpy as np
+def _session(path: str, device: str, **options: Any) -> InferenceSession:
+    from luminal_onnx.runtime.session import InferenceSession
 
-    feeds: dict[str, Any] = {}
-    for item in items:
-        if item.endswith(".npz"):
-            _must_exist(item)
-            with np.load(item) as archive:
-                feeds.update({name: archive[name] for name in archive.files})
-            continue
-        name, separator, file = item.rpartition(":")
-        if not separator or name not in dtypes:
-            known = ", ".join(dtypes)
-            raise InvalidInput(f"--loadInputs {item!r} is not NAME:FILE of an input; the inputs are: {known}")
-        _must_exist(file)
-        feeds[name] = np.load(file) if file.endswith(".npy") else np.fromfile(file, dtypes[name])
-    unknown = set(feeds) - set(dtypes)
-    if unknown:
-        raise InvalidInput(f"--loadInputs names {sorted(unknown)}; the inputs are: {', '.join(dtypes)}")
-    return feeds
+    with _advising_cpu():
+        return InferenceSession(path, device=device, **options)
+
+
+@contextmanager
+def _advising_cpu() -> Iterator[None]:
+    """Say what a missing GPU means in this command line's words."""
+    try:
+        yield
+    except NoDevice as error:
+        takes_device = any(option.name == "device" for option in click.get_current_context().command.params)
+        advice = "name --device cpu" if takes_device else "use `run --device cpu`"
+        raise NoDevice(str(error).replace('name device="cpu"', advice)) from error
 
 
 def _one_of(argument: str | None, option: str | None) -> str:
@@ -372,33 +362,58 @@ def process_seconds() -> float:
 
 
 def _print_json(value: Any) -> None:
-    click.echo(json.dumps(value, indent=2, default=str))
+    click.echo(json.dumps(_plain(value), indent=2, default=str, allow_nan=False))
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no word for infinities and NaN: they become the texts that Python's `float` reads."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit with its code: 0 ok, 1 mismatch, 2 unsupported, 3 environment, 4 bad input, 64 usage."""
     arguments = sys.argv[1:] if arguments is None else arguments
+    verbose = "--verbose" in arguments
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
-    if "--verbose" in arguments:
-        logging.getLogger("luminal_onnx").setLevel(logging.INFO)
+    if verbose:
+        logger.setLevel(logging.INFO)
     try:
         code = cli.main(arguments, prog_name="luminal-onnx", standalone_mode=False)
+        sys.stdout.flush()
     except click.ClickException as error:
         error.show()
         code = EXIT_USAGE
     except click.Abort:
         click.echo("interrupted; nothing was written", err=True)
-        code = 130
+        code = EXIT_INTERRUPTED
+    except BrokenPipeError:  # whoever reads our output, such as `head`, has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
     except LuminalError as error:
-        click.echo(f"error: {error}", err=True)
-        code = error.exit_code
-    except Exception as error:
-        logging.getLogger(__name__).debug("traceback", exc_info=True)
-        if "--verbose" in arguments:
-            logging.exception("internal error")
-        click.echo(
-            f"internal error: {type(error).__name__}: {error}\nThis is a bug; rerun with --verbose and report the traceback.",
-            err=True,
+        code = _failed(str(error), error.exit_code, arguments)
+    except OSError as error:
+        what = f"{error.strerror or error}" + (f": {error.filename}" if error.filename else "")
+        code = _failed(what, EXIT_BAD_INPUT, arguments)
+    except MemoryError:
+        code = _failed("out of memory; choose smaller sizes by --dim", EXIT_ENVIRONMENT, arguments)
+    except Exception as error:  # what is not ours is a bug, and must not end in a traceback
+        if verbose:
+            logger.exception("internal error")
+        code = _failed(
+            f"internal: {type(error).__name__}: {error}\nThis is a bug; rerun with --verbose and report the traceback.",
+            EXIT_INTERNAL,
+            arguments,
         )
-        code = EXIT_INTERNAL
     sys.exit(code or 0)
+
+
+def _failed(message: str, code: int, arguments: list[str]) -> int:
+    """Tell of an error, with --json as an object too, and return the exit code."""
+    click.echo(f"error: {message}", err=True)
+    if "--json" in arguments:
+        _print_json({"error": message, "exit_code": code})
+    return code

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+import operator
+import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,6 +14,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from luminal_onnx.extras import needs_compile_extra
 from luminal_onnx.plan.errors import InvalidInput, MissingDependency, VerificationFailed
 from luminal_onnx.plan.records import KernelStep, LtStep, Plan
 from luminal_onnx.runtime.artifact import Artifact
@@ -23,10 +27,22 @@ if TYPE_CHECKING:
 DEFAULT_ARCHES = ("sm_80", "sm_90", "sm_100")
 VERIFY_SECONDS = 60.0
 # The families of generated kernels; a kernel's name starts with its family's.
-TEMPLATES = ("elementwise", "row_thread", "row_warp", "row_block", "row_slices", "matmul_tiled", "matmul_mma", "scatter")
+TEMPLATES = (
+    "elementwise",
+    "row_thread",
+    "row_warp",
+    "row_block",
+    "row_slices",
+    "matmul_tiled",
+    "matmul_mma",
+    "attention",
+    "scatter",
+)
 DimSpec = int | str | tuple[int, int] | tuple[int, int, int]
 Progress = Callable[[str], None]
 ModelLike: TypeAlias = "str | PathLike[str] | bytes | onnx.ModelProto"
+
+logger = logging.getLogger("luminal_onnx")
 
 
 @dataclass
@@ -49,7 +65,9 @@ class Phases:
         try:
             yield
         finally:
-            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - begin
+            passed = time.perf_counter() - begin
+            self.seconds[name] = self.seconds.get(name, 0.0) + passed
+            logger.info("%-8s %.2f s", name, passed)
 
     def report(self) -> dict[str, float]:
         """Return the seconds of each phase so far, and `total`."""
@@ -108,14 +126,17 @@ def compile_to(
     strip_sources: bool = False,
     seed: int = 0,
 ) -> Artifact:
-    """Compile as `compile` does and write the artifact under `path`, once, after the check; `phases` takes the times."""
-    targets = tuple(arches) if arches else DEFAULT_ARCHES
+    """Compile as `compile` does and write the artifact under `path`, once, after the check; `phases` takes the times.
+
+    What can be refused without work is refused first: a target that cannot be written, unknown arches, missing tools.
+    """
+    _check_target(path, model)
     with phases.phase("import"):
         compiler = _compiler()
-        imported = compiler.load(model, dims=dims, shapes=shapes)
-    for name in targets:
-        if name not in compiler.targets:
-            raise InvalidInput(f"unknown arch {name!r}; known: {', '.join(sorted(compiler.targets))}")
+        targets = _checked_arches(arches, compiler.targets)
+        if verify and not strip_sources:
+            _check_verifiable()
+        imported = compiler.load(model, dims=_checked_dims(dims), shapes=shapes)
     primary = compiler.targets[_primary(targets)]
     with phases.phase("search"):
         found = compiler.search(imported.graph, primary)
@@ -159,7 +180,9 @@ def compile_to(
 
                 verification = run_verification(draft, model, seconds=verify_seconds, seed=seed)
         if verification["status"] == "mismatch":
-            raise VerificationFailed(verification["reason"])
+            raise VerificationFailed(
+                f"{verification['reason']}; no file was written. This is a bug: please report the model"
+            )
     return write(path, verification)
 
 
@@ -201,6 +224,58 @@ def search_summary(report: SearchReport) -> dict[str, Any]:
     }
 
 
+def _check_target(path: Path, model: ModelLike) -> None:
+    if path.is_dir():
+        raise InvalidInput(f"cannot write {path}: it is a folder; name a file")
+    if not path.parent.is_dir():
+        raise InvalidInput(f"cannot write {path}: there is no folder {path.parent}; make it, or name another by -o")
+    if not os.access(path.parent, os.W_OK):
+        raise InvalidInput(
+            f"cannot write {path}: no permission to write to the folder {path.parent}; name another by -o"
+        )
+    if isinstance(model, (str, PathLike)) and path.exists() and Path(model).exists() and path.samefile(model):
+        raise InvalidInput(f"cannot write {path}: that is the model itself; name another file by -o")
+
+
+def _checked_arches(arches: Sequence[str] | None, known: Mapping[str, Any]) -> tuple[str, ...]:
+    names = DEFAULT_ARCHES if arches is None else [arches] if isinstance(arches, str) else arches
+    if not names:
+        raise InvalidInput("no arch is named; leave arches out for the usual ones")
+    for name in names:
+        if name not in known:
+            listed = ", ".join(sorted(known, key=lambda arch: (len(arch), arch)))
+            raise InvalidInput(f"unknown arch {name!r}; known: {listed}; the PTX in every artifact serves newer GPUs")
+    return tuple(dict.fromkeys(names))
+
+
+def _checked_dims(dims: Mapping[str, DimSpec] | None) -> dict[str, DimSpec]:
+    """Return `dims` with NumPy's and other integers made plain."""
+    checked: dict[str, DimSpec] = {}
+    for name, spec in (dims or {}).items():
+        try:
+            many = isinstance(spec, (tuple, list))
+            checked[name] = (
+                spec if isinstance(spec, str) else tuple(map(operator.index, spec)) if many else operator.index(spec)
+            )
+        except TypeError:
+            raise InvalidInput(
+                f"dims: {name!r} cannot be {spec!r}; expected a size, (min, max), (min, opt, max) or an expression"
+            ) from None
+    return checked
+
+
+def _check_verifiable() -> None:
+    """Raise MissingDependency if what `verify` needs is not there, so that minutes of work are not lost."""
+    from luminal_onnx.runtime.cpu.toolchain import toolchain
+
+    try:
+        with needs_compile_extra("checking against onnxruntime"):
+            import onnxruntime  # noqa: F401 - only to see that it is there
+        toolchain()
+    except MissingDependency as missing:
+        raise MissingDependency(f"{missing}, or compile without the check (--no-verify)") from missing
+
+
 def _primary(targets: Sequence[str]) -> str:
     return "sm_90" if "sm_90" in targets else targets[0]
 
@@ -222,17 +297,11 @@ class _Compiler:
 
 def _compiler() -> _Compiler:
     """Import the compiling parts, which need the `compile` extra, or say that it is missing."""
-    try:
+    with needs_compile_extra("compiling"):
         from luminal_onnx.codegen import compile_sources, lower
         from luminal_onnx.codegen.artifact import write_artifact
         from luminal_onnx.importer import load
-        from luminal_onnx.ir.target import TARGETS
         from luminal_onnx.ir.printer import format_graph
         from luminal_onnx.ir.search import search
-    except ModuleNotFoundError as missing:
-        if missing.name and missing.name.startswith("luminal_onnx"):
-            raise
-        raise MissingDependency(
-            f"compiling needs the Python package {missing.name!r}: pip install 'luminal-onnx[compile]'"
-        ) from missing
+        from luminal_onnx.ir.target import TARGETS
     return _Compiler(load, search, lower, compile_sources, write_artifact, format_graph, TARGETS)

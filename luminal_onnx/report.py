@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import prod
 from pathlib import Path
@@ -18,11 +19,19 @@ from luminal_onnx.plan.records import KernelStep, Plan, Port
 from luminal_onnx.runtime.binding import plan_memory_for
 
 if TYPE_CHECKING:
+    from luminal_onnx.feeding import Feeds
     from luminal_onnx.importer import Report
     from luminal_onnx.runtime.artifact import Artifact
 
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Leave it to `main`, which does not call it a failure that `head` has read enough."""
+        raise BrokenPipeError
+
+
 # Where there is no terminal to ask, tables are given room enough for kernel names.
-console = Console(highlight=False, markup=False, soft_wrap=True, width=None if sys.stdout.isatty() else 120)
+console = _Console(highlight=False, markup=False, soft_wrap=True, width=None if sys.stdout.isatty() else 120)
 
 PHASES = {
     "import": "reading the model",
@@ -33,6 +42,25 @@ PHASES = {
     "verify": "running the kernels on the CPU, comparing with onnxruntime",
     "save": "saving",
 }
+
+
+def _show(table: Table) -> None:
+    """Print a table; where nobody sees colours, without the blanks that fill its last column."""
+    if console.is_terminal:
+        console.print(table)
+        return
+    with console.capture() as capture:
+        console.print(table)
+    for line in capture.get().splitlines():
+        console.out(line.rstrip(), highlight=False)
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}{'s' * (number != 1)}"
+
+
+def _dims_text(dims: Mapping[str, Sequence[int]]) -> str:
+    return ", ".join(f"{name} {low}..{high} (opt {opt})" for name, (low, opt, high) in dims.items())
 
 
 @contextmanager
@@ -55,6 +83,7 @@ def format_bytes(count: float) -> str:
 
 
 def format_port(port: Port) -> str:
+    """Return a port as `x: float32[batch, 16]`."""
     return f"{port.name}: {port.dtype}[{', '.join(map(str, port.shape))}]"
 
 
@@ -98,52 +127,82 @@ def _facts() -> Table:
     return table
 
 
-def print_compiled(summary: dict[str, Any]) -> None:
-    """Print the report of a compile: imported, became, checked, where it is, what to try next."""
+def print_compiled(summary: dict[str, Any], source: str, unbounded: Sequence[str] = ()) -> None:
+    """Print the report of a compile: imported, became, checked, where it is, what to try next.
+
+    `unbounded` are the dims whose range nobody stated.
+    """
     model, statistics = summary["model"], summary["statistics"]
     table = _facts()
-    table.add_row("model", f"{model['name']}, {model['nodes']} ONNX nodes, opset {model['opset']}")
+    table.add_row("model", f"{model['name']}, {_count(model['nodes'], 'ONNX node')}, opset {model['opset']}")
     for label in ("inputs", "outputs"):
         table.add_row(label, "\n".join(summary[label]))
     if summary["dims"]:
-        table.add_row("dims", ", ".join(f"{name} {low}..{high} (opt {opt})" for name, (low, opt, high) in summary["dims"].items()))
+        table.add_row("dims", _dims_text(summary["dims"]))
     templates = ", ".join(f"{count} {name}" for name, count in statistics["templates"].items())
-    calls = statistics["cublaslt_calls"]
-    became = f"{statistics['kernels']} kernels ({statistics['distinct_kernels']} distinct: {templates or 'none'})"
-    table.add_row("became", f"{became}, {calls} cuBLASLt call{'s' * (calls != 1)}, {statistics['host_ops']} host ops")
+    kernels = f"{_count(statistics['kernels'], 'kernel')} ({statistics['distinct_kernels']} distinct)"
+    calls = _count(statistics["cublaslt_calls"], "cuBLASLt call")
+    table.add_row("became", f"{kernels}, {calls}, {_count(statistics['host_ops'], 'host op')}")
+    if templates:
+        table.add_row("kernels", templates)
     peak = summary["peak_bytes"]
     memory = f"weights {format_bytes(summary['weight_bytes'])}, arena {format_bytes(peak['opt'])}"
-    table.add_row("memory", memory + (f" (up to {format_bytes(peak['max'])})" if peak["max"] != peak["opt"] else ""))
-    seconds = summary["seconds"]
-    table.add_row("time", ", ".join(f"{name} {value:.2f} s" for name, value in seconds.items()))
-    table.add_row("file", f"{summary['artifact']} ({format_bytes(summary['bytes'])}; {', '.join(summary['arches'])}, PTX)")
+    table.add_row(
+        "memory", memory + (f" at opt, at most {format_bytes(peak['max'])}" if peak["max"] != peak["opt"] else "")
+    )
+    seconds = dict(summary["seconds"])
+    total = seconds.pop("total")
+    table.add_row("time", f"{total:.1f} s: " + ", ".join(f"{name} {value:.1f}" for name, value in seconds.items()))
+    table.add_row(
+        "file", f"{summary['artifact']} ({format_bytes(summary['bytes'])}; {', '.join(summary['arches'])}, PTX)"
+    )
     console.print()
-    console.print(table)
+    _show(table)
     print_verification(summary["verification"])
     for warning in summary["warnings"]:
         console.print(Text(f"warning: {warning}", style="yellow"))
+    _print_next(summary["artifact"], source, unbounded)
+
+
+def _print_next(artifact: str, source: str, unbounded: Sequence[str]) -> None:
+    file = shlex.quote(artifact)
+    steps = [
+        (f"luminal-onnx run {file} --device cpu", "its kernels, on this CPU"),
+        (f"luminal-onnx run {file}", "on an NVIDIA GPU"),
+        (f"luminal-onnx inspect {file}", "every kernel, and the nodes it covers"),
+    ]
+    if unbounded:
+        dims = " ".join(f"--dim {name}=1:8:32" for name in unbounded)
+        steps.append((f"luminal-onnx compile {shlex.quote(source)} {dims}", "say which sizes to be fast at"))
+    width = max(len(command) for command, _ in steps)
     console.print("\ntry next", style="bold")
-    console.print(f"  luminal-onnx run {summary['artifact']} --device cpu     # its kernels, on this CPU")
-    console.print(f"  luminal-onnx run {summary['artifact']}                  # on an NVIDIA GPU")
-    console.print(f"  luminal-onnx inspect {summary['artifact']}              # every kernel, and the nodes it covers")
+    for command, why in steps:
+        console.print(f"  {command:{width}}  # {why}")
 
 
 def print_verification(result: dict[str, Any]) -> None:
-    """Print the check against onnxruntime, one line an output."""
-    if "outputs" not in result:
-        console.print(Text(f"\nunverified: {result['reason']}", style="yellow"))
-        return
-    table = Table(title=f"against onnxruntime, at {result.get('at', '?')}", title_justify="left", box=None, pad_edge=False)
-    for column in ("output", "dtype", "largest error", "allowed", "spread", ""):
-        table.add_column(column, justify="left" if column in ("output", "dtype", "") else "right")
-    for row in result["outputs"]:
-        verdict = Text("ok", style="green") if row["ok"] else Text("WRONG", style="bold red")
-        numbers = (f"{row['error']:.3g}", f"{row['tolerance']:.3g}", f"{row['spread']:.3g}")
-        table.add_row(row["name"], row["dtype"], *numbers, verdict)
-    console.print()
-    console.print(table)
+    """Print the check against onnxruntime, one line an output, and why it shows less than it should."""
+    if "outputs" in result:
+        device = "CPU" if result.get("device", "cpu") == "cpu" else "GPU"
+        console.print(f"\nits kernels on the {device} against onnxruntime, at {result.get('at', '?')}", style="italic")
+        table = Table(box=None, pad_edge=False)
+        for column in ("output", "dtype", "largest error", "allowed", "spread", ""):
+            table.add_column(column, justify="left" if column in ("output", "dtype", "") else "right")
+        for row in result["outputs"]:
+            verdict = Text("ok", style="green") if row["ok"] else Text("WRONG", style="bold red")
+            numbers = (f"{row['error']:.3g}", f"{row['tolerance']:.3g}", f"{row['spread']:.3g}")
+            table.add_row(row["name"], row["dtype"], *numbers, verdict)
+        _show(table)
     if result["status"] == "mismatch":
         console.print(Text(result["reason"], style="bold red"))
+    elif result["status"] != "passed":
+        console.print(Text(f"\nunverified: {result['reason']}", style="yellow"))
+
+
+def print_origin(result: dict[str, Any], artifact: str, model: str) -> None:
+    """Print a warning if the artifact was compiled from another file than the one it is compared with."""
+    if not result["same_file"]:
+        console.print(Text(f"warning: {artifact} was compiled from another file than {model}", style="yellow"))
 
 
 def details(artifact: Artifact, path: Path) -> dict[str, Any]:
@@ -167,36 +226,71 @@ def details(artifact: Artifact, path: Path) -> dict[str, Any]:
 
 
 def print_details(found: dict[str, Any]) -> None:
+    """Print what `details` returned: the facts, then every step."""
     table = _facts()
-    model = found["model"]
+    model, peak = found["model"], found["peak_bytes"]
     table.add_row("artifact", f"{found['artifact']} ({format_bytes(found['bytes'])}, format {found['format_version']})")
-    table.add_row("model", f"{model['name']}, sha256 {model['sha256'][:16]}…")
+    table.add_row("model", f"{model['name']}, {_count(model['nodes'], 'ONNX node')}, sha256 {model['sha256'][:16]}…")
     table.add_row("arches", ", ".join(found["arches"]) + ", PTX")
     for label in ("inputs", "outputs"):
         table.add_row(label, "\n".join(found[label]))
     if found["dims"]:
-        table.add_row("dims", ", ".join(f"{name} {low}..{high} (opt {opt})" for name, (low, opt, high) in found["dims"].items()))
-    peak = found["peak_bytes"]
-    table.add_row("memory", f"weights {format_bytes(found['weight_bytes'])}, arena {format_bytes(peak['opt'])} at opt, {format_bytes(peak['max'])} at max")
-    table.add_row("checked", found["verification"]["status"])
+        table.add_row("dims", _dims_text(found["dims"]))
+    arena = f"arena {format_bytes(peak['opt'])}"
+    if peak["max"] != peak["opt"]:
+        arena += f" at opt, {format_bytes(peak['max'])} at max"
+    table.add_row("memory", f"weights {format_bytes(found['weight_bytes'])}, {arena}")
+    table.add_row("checked", _checked_text(found["verification"]))
     table.add_row("host ops", str(found["host_ops"]))
-    console.print(table)
+    _show(table)
     steps = Table(box=None, pad_edge=False)
     for column in ("#", "kernel", "grid", "block", "covers"):
-        steps.add_column(column)
+        whole = column == "kernel" and console.width >= 100  # names are for copying
+        steps.add_column(column, overflow="fold", no_wrap=whole, justify="right" if column == "#" else "left")
     for row in found["steps"]:
-        covers = ", ".join(row["covers"][:4]) + (f" and {len(row['covers']) - 4} more" if len(row["covers"]) > 4 else "")
-        steps.add_row(str(row["step"]), row["name"], "x".join(row["grid"]), "x".join(map(str, row["block"])), covers)
+        covers = ", ".join(row["covers"][:4]) + (
+            f" and {len(row['covers']) - 4} more" if len(row["covers"]) > 4 else ""
+        )
+        steps.add_row(str(row["step"]), row["name"], _grid_text(row["grid"]), "x".join(map(str, row["block"])), covers)
     console.print()
-    console.print(steps)
+    _show(steps)
+
+
+def _checked_text(result: dict[str, Any]) -> str:
+    if "outputs" not in result:
+        return f"{result['status']}: {result['reason']}"
+    errors = ", ".join(f"{row['name']} {row['error']:.3g}" for row in result["outputs"])
+    reason = f" ({result['reason']})" if result["reason"] else ""
+    return f"{result['status']}{reason} at {result['at']}; largest error: {errors}"
+
+
+def _grid_text(grid: Sequence[str]) -> str:
+    """A grid without its trailing ones, sums in parentheses: (batch + 3)//4, 2*batch x 8."""
+    sizes = list(grid)
+    while len(sizes) > 1 and sizes[-1] == "1":
+        sizes.pop()
+    return " x ".join(sizes)
 
 
 def print_model(summary: dict[str, Any]) -> None:
+    """Print what the importer says of a model."""
     table = _facts()
     for name, value in summary.items():
-        shown = ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else str(value)
-        table.add_row(name, shown)
-    console.print(table)
+        if name == "dims":
+            shown = ", ".join(
+                ours if ours == original else f"{ours} ({original!r})" for ours, original in value.items()
+            )
+        elif name == "weight_bytes":
+            name, shown = "weights", format_bytes(value)
+        elif isinstance(value, dict):
+            shown = ", ".join(f"{key} {count}" for key, count in value.items())
+        elif isinstance(value, list):
+            shown = "\n".join(map(str, value))
+        else:
+            shown = str(value)
+        if shown:
+            table.add_row(name, shown)
+    _show(table)
 
 
 def print_check(found: Report) -> None:
@@ -217,24 +311,64 @@ def describe_arrays(names: Sequence[str], arrays: Sequence[np.ndarray]) -> list[
     return rows
 
 
-def print_arrays(rows: Sequence[dict[str, Any]], device: str) -> None:
-    table = Table(title=f"outputs (device {device})", title_justify="left", box=None, pad_edge=False)
+def print_arrays(rows: Sequence[dict[str, Any]], feeds: Feeds, device: str) -> None:
+    """Print outputs, one line each, under a line that says where and on what they were computed."""
+    sizes = ", ".join(f"{name}={size}" for name, size in feeds.sizes.items())
+    made_up = f"made-up values for {', '.join(feeds.made_up)}" if feeds.made_up else "the given inputs"
+    console.print(f"on {device}, {f'at {sizes}, ' if sizes else ''}{made_up}", style="italic")
+    table = Table(box=None, pad_edge=False)
     for column in ("output", "type", "min", "max", "mean", "first values"):
         table.add_column(column, justify="right" if column in ("min", "max", "mean") else "left")
     for row in rows:
         statistics = [f"{row[key]:.4g}" if key in row else "-" for key in ("min", "max", "mean")]
         first = " ".join(f"{value:.4g}" for value in row.get("first", ()))
         table.add_row(row["name"], f"{row['dtype']}{row['shape']}", *statistics, first)
-    console.print(table)
+    _show(table)
+
+
+# What a part of the environment is for, in the order in which people ask.
+PURPOSES = {
+    "to run artifacts on a GPU": ("driver", "gpus", "cublaslt"),
+    "to run their kernels on the CPU": ("c++", "cuda_headers", "cache"),
+    "to compile": ("nvrtc",),
+}
+PACKAGES = {
+    "run": "packages always needed",
+    "compile": "packages to compile",
+    "gpu": "packages for cuBLASLt",
+    "test": "packages to test",
+}
 
 
 def print_environment(found: dict[str, Any]) -> None:
-    """Print what was found and what is needed, one line a thing, problems in red."""
-    from luminal_onnx.runtime.environment import rows
+    """Print what was found and what is needed by purpose, then what to do about each thing that is missing."""
+    console.print(
+        f"luminal-onnx {found['luminal-onnx'] or '(not installed)'}, Python {found['python']['found']}, {found['platform']}"
+    )
+    groups = {title: {name: found[name] for name in names} for title, names in PURPOSES.items()}
+    for name, entry in found["packages"].items():
+        groups.setdefault(PACKAGES.get(entry["for"], entry["for"]), {})[name] = entry
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    table.add_column()
+    advice: dict[str, list[str]] = {}
+    for title, entries in groups.items():
+        table.add_row(Text(title, style="bold cyan"))
+        for name, entry in entries.items():
+            shown = Text("missing", style="red") if entry.get("problem") else Text(_found_text(entry["found"]))
+            table.add_row(f"  {name}", shown, f"needs {entry['required']}" if entry["required"] else "")
+            if entry.get("problem"):
+                advice.setdefault(" ".join(entry["problem"].split()), []).append(name)
+    console.print()
+    _show(table)
+    if advice:
+        console.print("\nmissing", style="bold")
+    for problem, names in advice.items():
+        console.print(Text(f"  {', '.join(names)}: {problem}"))
 
-    table = Table(box=None, pad_edge=False)
-    for column in ("what", "found", "needed", ""):
-        table.add_column(column, overflow="fold")
-    for name, have, required, problem in rows(found):
-        table.add_row(name, have, required, Text(problem or "", style="red"))
-    console.print(table)
+
+def _found_text(found: Any) -> str:
+    if isinstance(found, list):
+        return "; ".join(f"{gpu['device']} {gpu['name']} ({gpu['arch']})" for gpu in found)
+    return str(found)

@@ -6,11 +6,13 @@ Floats are standard normal. Integers that index a table stay inside it; other in
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import ceil, floor
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from luminal_onnx.plan.dims import evaluate, symbols
+from luminal_onnx.plan.errors import InvalidInput
 from luminal_onnx.plan.records import Port
 
 if TYPE_CHECKING:
@@ -55,14 +57,25 @@ def sample_feeds(
         if port.dtype.kind == "b":
             array = generator.random(shape) < 0.5
         elif port.dtype.is_integer:
-            low, high = ranges.get(port.name, (0, 1))
-            array = generator.integers(int(low), int(high), shape, endpoint=True)
+            low, high = _integer_range(port, ranges.get(port.name, (0, 1)))
+            array = generator.integers(low, high, shape, endpoint=True)
         elif port.name in ranges:
             array = generator.uniform(*ranges[port.name], shape)
         else:
             array = generator.standard_normal(shape)
         feeds[port.name] = np.asarray(array).astype(port.dtype.numpy)
     return feeds
+
+
+def _integer_range(port: Port, wanted: ValueRange) -> tuple[int, int]:
+    low, high = ceil(wanted[0]), floor(wanted[1])
+    least, most = int(np.iinfo(port.dtype.numpy).min), min(int(np.iinfo(port.dtype.numpy).max), 2**63 - 1)
+    if not least <= low <= high <= most:
+        raise InvalidInput(
+            f"values of input {port.name!r} should lie in [{wanted[0]:g}, {wanted[1]:g}], "
+            f"where its type {port.dtype} has no integer or not all of them; it holds {least}..{most}"
+        )
+    return low, high
 
 
 def free_symbols(ports: Sequence[Port]) -> list[str]:
