@@ -33,22 +33,6 @@ def describe() -> dict[str, Any]:
     }
 
 
-def rows(described: dict[str, Any]) -> list[tuple[str, str, str, str]]:
-    """Return what `describe` returned as rows of a table: name, found, required, problem ("" if there is none)."""
-    listed = [
-        ("luminal-onnx", described["luminal-onnx"] or "not installed", "", ""),
-        ("platform", described["platform"], "", ""),
-    ]
-    for name, entry in {**described, **described["packages"]}.items():
-        if name in ("luminal-onnx", "platform", "packages"):
-            continue
-        found = entry["found"]
-        if isinstance(found, list):
-            found = "; ".join(f"{gpu['device']} {gpu['name']} ({gpu['arch']})" for gpu in found)
-        listed.append((name, str(found or "-"), entry["required"], entry.get("problem", "")))
-    return listed
-
-
 def _told(find: Callable[[], Any], required: str) -> dict[str, Any]:
     try:
         found = find()
@@ -116,12 +100,11 @@ def _cublaslt() -> str:
 
 
 def _headers() -> str:
-    import nvidia
+    from .cpu.toolchain import cuda_include
 
-    for base in nvidia.__path__:
-        for header in sorted(Path(base).glob("*/include/cuda_fp16.h")):
-            return f"{_version('nvidia-cuda-runtime') or 'unknown version'} in {header.parent}"
-    raise RuntimeError("cuda_fp16.h was not found: pip install 'luminal-onnx[compile]'")
+    folder = Path(cuda_include()[0])
+    wheel = _version("nvidia-cuda-runtime") if "nvidia" in folder.parts else None
+    return f"{wheel} in {folder}" if wheel else str(folder)
 
 
 def _compiler() -> str:

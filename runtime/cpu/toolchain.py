@@ -38,7 +38,7 @@ def toolchain() -> Toolchain:
         )
     version = _ask(compiler, "--version").splitlines()[0]
     target = _ask(compiler, "-dumpmachine")
-    include = _cuda_include()
+    include = cuda_include()
     flags = _machine_flags()
     return Toolchain(
         compiler=compiler,
@@ -59,8 +59,8 @@ def _ask(compiler: str, question: str) -> str:
     return done.stdout.strip()
 
 
-def _cuda_include() -> tuple[str, ...]:
-    """The folders that hold cuda_runtime.h and nv/target."""
+def cuda_include() -> tuple[str, ...]:
+    """Return the folders that hold cuda_runtime.h and nv/target."""
     for root in _header_roots():
         if (root / "cuda_fp16.h").is_file() and (root / "cuda_runtime.h").is_file():
             folders = [folder for folder in (root, root / "cccl") if (folder / "nv" / "target").is_file()]

@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 
 from fake_gpu import FakeDriver
-from luminal_onnx.runtime.environment import describe, rows
+from luminal_onnx.runtime.environment import describe
 
 
 def test_everything_is_told():
     told = describe()
     json.dumps(told)
-    table = rows(told)
-    assert all(len(row) == 4 and all(isinstance(cell, str) for cell in row) for row in table)
-    assert {"python", "driver", "gpus", "nvrtc", "c++", "numpy", "onnx"} <= {row[0] for row in table}
     for name in ("driver", "gpus", "nvrtc", "cublaslt", "cuda_headers", "c++"):
         entry = told[name]
         assert entry["required"] and (entry["found"] or entry["problem"])
@@ -34,7 +31,6 @@ def test_nothing_found_is_no_failure(monkeypatch):
     assert told["c++"]["problem"] == "not here"
     assert "luminal-onnx[gpu]" in told["cublaslt"]["problem"]
     assert told["packages"]["numpy"]["problem"] == "pip install 'luminal-onnx'"
-    assert rows(told)
 
 
 def test_gpus_are_listed(monkeypatch):
@@ -42,7 +38,6 @@ def test_gpus_are_listed(monkeypatch):
     monkeypatch.setattr("luminal_onnx.runtime.cuda_driver.bindings", lambda: fake)
     told = describe()
     assert told["driver"]["found"] == "CUDA 13.0"
-    assert ("gpus", "cuda:0 Fake GPU (sm_90); cuda:1 Fake GPU (sm_90)") in [row[:2] for row in rows(told)]
     assert told["gpus"]["found"][1] == {
         "device": "cuda:1",
         "name": "Fake GPU",
