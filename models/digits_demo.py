@@ -34,10 +34,11 @@ def main() -> None:
     with InferenceSession(arguments.artifact, device=arguments.device) as session:
         outputs = dict(zip([port.name for port in session.get_outputs()], session.run(None, {"image": images})))
     read = outputs["probabilities"].argmax(axis=1)
-    pictures = [draw(image[0]) for image in images[:SHOWN]]
+    shown = max(1, min(SHOWN, (console.width + 1) // (2 * images.shape[-1] + 1)))
+    pictures = [draw(image[0]) for image in images[:shown]]
     for line in zip(*pictures):
-        console.print(" ".join(line), markup=False)
-    console.print(" ".join(f"   reads {digit}".ljust(16) for digit in read[:SHOWN]))
+        console.print(" ".join(line).rstrip(), markup=False)
+    console.print(" ".join(f"   reads {digit}".ljust(16) for digit in read[:shown]).rstrip())
     right = int((read == labels).sum())
     console.print(f"\n{right} of {len(labels)} held-out images read right, by the compiled kernels on {arguments.device}")
 
