@@ -33,9 +33,10 @@ def assert_parity(
 ) -> dict[str, float]:
     """Hold each output to the bar over all sets; return for each float output its error as a share of its spread.
 
-    The bar is MODEL_SPREAD of (max - min), or OPT_NOISES times `opt_noise` of the peak where that is larger: `opt_noise` is what
-    onnxruntime's own optimisations change, as a share of the peak. The spread must be at least LEAST_SPREAD of the peak, integers must be equal, and
-    argmax over the last axis must agree wherever the two largest values differ by more than twice the tolerance.
+    The bar is MODEL_SPREAD of (max - min), or OPT_NOISES times `opt_noise` of the peak where that is larger: `opt_noise` is
+    what onnxruntime's own optimisations change, as a share of the peak. The spread must be at least LEAST_SPREAD of the
+    peak, integers must be equal, and argmax over the last axis must agree wherever the two largest values differ by more
+    than twice the tolerance.
     """
     shares = {}
     for position, name in enumerate(names):

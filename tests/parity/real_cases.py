@@ -66,6 +66,16 @@ OPT_NOISE = {
 }
 
 
+# onnxruntime's Fourier transform is further from exact (1e-4 to 3e-4 of the peak) than its convolutions are (1e-6), and these
+# packages hold each graph in both forms. The second is the oracle for the first.
+TWINS = {
+    f"onnx-asr__{name}": f"onnx-asr__{name}_conv"
+    for name in ("gigaam_v2", "gigaam_v3", "kaldi", "nemo80", "nemo128", "whisper80", "whisper128")
+}
+# Input sets other than the first ones, for models whose noise depends on the input: with these it is what is listed above.
+SETS = {"basic-pitch__nmp": (0, 13)}
+
+
 @dataclass(frozen=True)
 class Compilation:
     """One way to compile a model, and the feeds to run it with."""
@@ -86,7 +96,7 @@ def source(model_id: str) -> str | onnx.ModelProto:
 def compilations(model_id: str) -> list[Compilation]:
     """Everything to compile and run for a model. Together it has every recorded shape and at least two input sets."""
     count = max(LEAST_SETS, len(catalogue()[model_id]["runs"]))
-    sets = [real_inputs(model_id, index) for index in range(count)]
+    sets = [real_inputs(model_id, index) for index in SETS.get(model_id, range(count))]
     if model_id in FIXED:
         return [Compilation((feeds,), shapes={name: x.shape for name, x in feeds.items()}) for feeds in sets]
     dims = _AUDIO if model_id.startswith("onnx-asr") else DIMS.get(model_id, {})

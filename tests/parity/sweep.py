@@ -30,9 +30,9 @@ MEMORY = 16 << 30
 def measure(model_id: str, record: dict[str, Any], save) -> None:
     """Fill `record` with what came of a model; `save` is called as it grows."""
     from luminal_onnx.runtime.session import InferenceSession
-    from parity.comparison import assert_parity, onnxruntime_outputs
     from parity.cpu_road import Stages, compile_for_cpu
-    from parity.real_cases import OPT_NOISE, compilations, source
+    from parity.real_bar import RealBar
+    from parity.real_cases import compilations, source
 
     def tell(stage: str) -> None:
         record["stage"] = stage
@@ -45,7 +45,7 @@ def measure(model_id: str, record: dict[str, Any], save) -> None:
         ways = compilations(model_id)
     with stages.stage("reference"):
         sets = [feeds for way in ways for feeds in way.sets]
-        names, expected = onnxruntime_outputs(model, sets)
+        bar = RealBar(model_id, model, sets)
     actual = []
     with tempfile.TemporaryDirectory() as folder:
         for number, way in enumerate(ways):
@@ -59,8 +59,7 @@ def measure(model_id: str, record: dict[str, Any], save) -> None:
                     with stages.stage("run"):
                         actual.append(session.run(None, feeds))
     record["stage"] = "compare"
-    shares = assert_parity(names, actual, expected, OPT_NOISE.get(model_id, 0.0))
-    record["share"] = max(shares.values(), default=0.0)
+    record["share"] = max(bar.hold(actual).values(), default=0.0)
     record["stage"] = "done"
 
 
