@@ -106,6 +106,8 @@ def _recurrent(
     `project(direction, x)` is what depends on the input only; `step(direction, projected, states)` returns new states,
     the first of which is the output.
     """
+    if x.type.rank != 3:
+        b.invalid(f"its input must have the three axes of sequence, batch and features, not be {x.type}")
     dtype = x.dtype
     x = widened(b, x)
     if layout:

@@ -135,6 +135,20 @@ def test_a_shape_that_only_data_decides_is_explained() -> None:
     assert "shaped" in str(check(subject))
 
 
+def test_a_recurrent_input_of_the_wrong_rank_is_invalid_even_where_dims_are_open() -> None:
+    weights = [
+        numpy_helper.from_array(np.zeros(shape, np.float32), name)
+        for name, shape in (("w", (1, 8, 3)), ("r", (1, 8, 2)))
+    ]
+    node = helper.make_node("LSTM", ["x", "w", "r"], ["y"], name="cells", hidden_size=2)
+    with pytest.raises(
+        InvalidModel, match=r"'cells'.*three axes of sequence, batch and features, not be float32\[5, 3\]"
+    ):
+        load(model([node], [value("x", (5, 3))], [value("y", None)], weights))
+    with pytest.raises(InvalidModel, match="'cells'.*three axes"):
+        load(model([node], [value("x", ("steps", 3))], [value("y", None)], weights))
+
+
 def test_shapes_that_do_not_fit_are_explained() -> None:
     node = helper.make_node("Add", ["x", "z"], ["y"], name="sum")
     with pytest.raises(InvalidModel, match=r"'sum'.*float32\[2, 3\], float32\[2, 4\]"):
