@@ -390,7 +390,7 @@ def main(arguments: list[str] | None = None) -> None:
     except click.Abort:
         click.echo("interrupted; nothing was written", err=True)
         code = EXIT_INTERRUPTED
-    except BrokenPipeError:  # whoever reads our output, such as `head`, has read enough
+    except (BrokenPipeError, SystemExit):  # click's word for it: whoever reads our output, such as `head`, has enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
     except LuminalError as error:

@@ -30,8 +30,8 @@ class _Console(Console):
         raise BrokenPipeError
 
 
-# Where there is no terminal to ask, tables are given room enough for kernel names.
-console = _Console(highlight=False, markup=False, soft_wrap=True, width=None if sys.stdout.isatty() else 120)
+# Where there is no terminal, lines are as long as they need to be: names and paths stay whole.
+console = _Console(highlight=False, markup=False, soft_wrap=True, width=None if sys.stdout.isatty() else 1000)
 
 PHASES = {
     "import": "reading the model",
