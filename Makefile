@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 
-.PHONY: demo test test-all test-models test-fuzz lint clean
+.PHONY: demo test test-all test-models test-fuzz test-slow lint clean
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -31,6 +31,10 @@ test-models: $(STAMP)
 
 test-fuzz: $(STAMP)
 	$(BIN)/python -m pytest -n 2 -m slow tests/fuzz
+
+test-slow: $(STAMP)
+	$(BIN)/python -m pytest -n 2 -m slow --ignore tests/fuzz --ignore tests/budget --ignore tests/parity/test_real_models.py
+	$(BIN)/python -m pytest -m slow tests/budget
 
 lint: $(STAMP)
 	$(BIN)/python -m pip install --quiet ruff && $(BIN)/ruff check .
