@@ -62,6 +62,7 @@ class SearchReport:
 
 @dataclass
 class SearchResult:
+    """The chosen program, and how it was found."""
     program: Program
     report: SearchReport
 

@@ -25,6 +25,7 @@ def draw(image: np.ndarray) -> list[str]:
 
 
 def main() -> None:
+    """Show the images, what was read in them, and the share that is right."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("artifact")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])

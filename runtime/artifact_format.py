@@ -24,18 +24,22 @@ COMMENT_BYTES = len(SEAL) + DIGITS
 
 
 def plan_member(arch: str) -> str:
+    """Return the name of the section with the plan of an arch."""
     return f"plans/{arch}.json"
 
 
 def cubin_member(arch: str, source: str) -> str:
+    """Return the name of the section with the machine code of a kernel."""
     return f"cubin/{arch}/{source}.cubin"
 
 
 def ptx_member(source: str) -> str:
+    """Return the name of the section with the PTX of a kernel."""
     return f"ptx/{source}.ptx"
 
 
 def source_member(source: str) -> str:
+    """Return the name of the section with the CUDA C++ of a kernel."""
     return f"src/{source}.cu"
 
 

@@ -64,6 +64,7 @@ def saturated(b: NodeBuilder, number: Value, dtype: DType, low: int, high: int) 
 
 
 def limits_of(dtype: DType) -> tuple[int, int]:
+    """Return the least and the greatest value of an integer type."""
     info = np.iinfo(dtype.numpy)
     return int(info.min), int(info.max)
 

@@ -33,11 +33,13 @@ class Inner(NamedTuple):
 
 
 class Library(NamedTuple):
+    """A library call: the classes of its operands, and the number of its record."""
     operands: tuple[int, ...]
     record: int
 
 
 class ScatterNode(NamedTuple):
+    """A scatter: its function, and the classes of what it changes, where, and by what."""
     fn: str
     operands: tuple[int, ...]
 

@@ -128,6 +128,7 @@ LAYOUTS = tuple((family, x, y) for family in ("col", "row") for x in ("rm", "cm"
 
 
 def layout_key(family: str, x: str, y: str) -> str:
+    """Return the name of a family of layouts with the storage of both operands."""
     return f"{family}-{x}-{y}"
 
 

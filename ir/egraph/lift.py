@@ -144,4 +144,5 @@ def stored_shape(node: Node) -> Shape:
 
 
 def dtype_of(code: int) -> DType:
+    """Return the element type that a number stands for in the e-graph."""
     return ALL[code]

@@ -44,6 +44,7 @@ def all_commands() -> tuple[Command, ...]:
 
 
 def as_command(text: str, rule_set: str) -> Command:
+    """Return the command with the name of its rule, which is read from its text."""
     name = _NAME.search(text)
     return Command(text, name[1] if name else "", rule_set)
 
