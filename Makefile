@@ -18,6 +18,8 @@ demo: $(STAMP)
 	$(BIN)/luminal-onnx compile models/digits.onnx -o build/digits.luminal --dim batch=1:32:256
 	@echo
 	$(BIN)/python -m luminal_onnx.models.digits_demo build/digits.luminal
+	@echo
+	@echo "before you type any of these commands yourself: . $(VENV)/bin/activate"
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n 2 -m "not slow"
