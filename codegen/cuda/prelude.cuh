@@ -438,9 +438,13 @@ LUMINAL_DEVICE T shuffle_from(T value, int lane) {
 // gets the result, in one fixed order of combining. All lanes of the warp take part.
 template <int Width = 32, class T, class Combine>
 LUMINAL_DEVICE T warp_reduce(T value, Combine combine) {
+#ifdef LUMINAL_WHOLE_REDUCTIONS  // on the host, in one step
+  return luminal_warp_reduce<Width>(ALL_LANES, value, combine);
+#else
 #pragma unroll
   for (int distance = Width / 2; distance > 0; distance /= 2) value = combine(value, shuffle_xor(value, distance));
   return value;
+#endif
 }
 
 template <int Width = 32, class T>

@@ -75,3 +75,42 @@ inline unsigned __ballot_sync(unsigned mask, int predicate, LUMINAL_LINE) {
 
 inline int __any_sync(unsigned mask, int predicate, LUMINAL_LINE) { return __ballot_sync(mask, predicate, line) != 0; }
 inline int __all_sync(unsigned mask, int predicate, LUMINAL_LINE) { return __ballot_sync(mask, !predicate, line) == 0; }
+
+#ifndef __SANITIZE_THREAD__  // the checker shall see every shuffle
+#define LUMINAL_WHOLE_REDUCTIONS
+#endif
+
+// A whole butterfly of shuffles: `combine(own, that of the lane so far away)` for each distance from Width / 2 down to 1.
+// The lanes wait once for all of it and not once for each distance.
+template <int Width, class T, class Combine>
+struct LuminalReduction {
+  T value;
+  const Combine* combine;
+
+  static void run(void** requests, unsigned lanes) {
+    T values[32], combined[32];
+    memset(static_cast<void*>(values), 0x7f, sizeof values);  // lanes that are not there
+    const Combine* combine = nullptr;
+    for (int lane = 0; lane < 32; lane++) {
+      if (!(lanes >> lane & 1)) continue;
+      auto* request = static_cast<LuminalReduction*>(requests[lane]);
+      values[lane] = request->value;
+      combine = request->combine;
+    }
+    for (int distance = Width / 2; distance > 0; distance /= 2) {
+      for (int lane = 0; lane < 32; lane++) combined[lane] = (*combine)(values[lane], values[lane ^ distance]);
+      memcpy(static_cast<void*>(values), combined, sizeof values);
+    }
+    for (int lane = 0; lane < 32; lane++) {
+      if (lanes >> lane & 1) static_cast<LuminalReduction*>(requests[lane])->value = values[lane];
+    }
+  }
+};
+
+template <int Width, class T, class Combine>
+inline T luminal_warp_reduce(unsigned mask, T value, const Combine& combine, LUMINAL_LINE) {
+  using Reduction = LuminalReduction<Width, T, Combine>;
+  Reduction request{value, &combine};
+  luminal_warp_collective(mask, Reduction::run, &request, line, false);
+  return request.value;
+}
