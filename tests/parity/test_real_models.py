@@ -35,7 +35,8 @@ def test_real_model_agrees_with_onnxruntime(model_id: str, tmp_path: Path) -> No
 @pytest.mark.parametrize("model_id", catalogue())
 def test_every_recorded_shape_is_run(model_id: str) -> None:
     recorded = [
-        {name: tuple(shape) for name, (_, shape) in run["input_shapes"].items()} for run in catalogue()[model_id]["runs"]
+        {name: tuple(shape) for name, (_, shape) in run["input_shapes"].items()}
+        for run in catalogue()[model_id]["runs"]
     ]
     sets = [feeds for way in compilations(model_id) for feeds in way.sets]
     shapes = [{name: array.shape for name, array in feeds.items()} for feeds in sets]
