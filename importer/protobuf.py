@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -35,28 +36,32 @@ def read(model: ModelLike) -> Source:
     if isinstance(model, onnx.ModelProto):
         source = Source(model, None, _digest(model), model.graph.name or "model")
     elif isinstance(model, bytes):
-        proto = _parse(model, "the given bytes")
-        source = Source(proto, None, hashlib.sha256(model).hexdigest(), proto.graph.name or "model")
+        proto, digest = _parse(model, "the given bytes")
+        source = Source(proto, None, digest, proto.graph.name or "model")
     else:
         path = Path(model)
         try:
             data = path.read_bytes()
         except OSError as error:
             raise InvalidModel(f"cannot read the model file {path}: {error.strerror or error}") from error
-        source = Source(_parse(data, str(path)), path.parent, hashlib.sha256(data).hexdigest(), path.stem)
+        proto, digest = _parse(data, str(path))
+        source = Source(proto, path.parent, digest, path.stem)
     _check_header(source)
     return source
 
 
-def _parse(data: bytes, where: str) -> onnx.ModelProto:
+def _parse(data: bytes, where: str) -> tuple[onnx.ModelProto, str]:
+    """Return the model and the SHA-256 of its bytes, which is computed beside the parsing."""
     model = onnx.ModelProto()
-    try:
-        model.ParseFromString(data)
-    except DecodeError as error:
-        raise InvalidModel(
-            f"{where} is not an ONNX model: the protobuf is damaged or of another kind ({error}); re-export it"
-        ) from error
-    return model
+    with ThreadPoolExecutor(1) as pool:
+        digest = pool.submit(lambda: hashlib.sha256(data).hexdigest())
+        try:
+            model.ParseFromString(data)
+        except DecodeError as error:
+            raise InvalidModel(
+                f"{where} is not an ONNX model: the protobuf is damaged or of another kind ({error}); re-export it"
+            ) from error
+        return model, digest.result()
 
 
 def _check_header(source: Source) -> None:

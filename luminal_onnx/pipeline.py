@@ -166,7 +166,7 @@ def compile_to(
                 weights=lowered.weights,
                 extras={"graph.txt": compiler.format_graph(imported.graph).encode()},
             )
-            return Artifact.open(where)
+            return Artifact.open(where, sealed=True)
 
     if not verify:
         verification: dict[str, Any] = {"status": "skipped", "reason": "not asked for"}

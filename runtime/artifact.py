@@ -25,14 +25,15 @@ _REMEDY = "copy or compile it again"
 class Artifact:
     """A compiled model. Open one with `Artifact.open`; it may be used from several threads."""
 
-    def __init__(self, data: bytes | mmap.mmap, where: str) -> None:
+    def __init__(self, data: bytes | mmap.mmap, where: str, sealed: bool = False) -> None:
         self._where = where
         self._owner = data
         self._data = memoryview(data)
         self._kept: list[Any] = []
         self._plans: dict[str, Plan] = {}
         self._weights: Weights | None = None
-        _check_seal(self._data, where)
+        if not sealed:
+            _check_seal(self._data, where)
         self._members = _members(self._data, where)
         self.manifest: dict[str, Any] = _manifest(self._data, self._members, where)
         expected, found = set(self.manifest["sections"]), set(self._members) - {form.MANIFEST}
@@ -40,8 +41,10 @@ class Artifact:
             raise InvalidArtifact(f"{where}: sections differ from its manifest: {sorted(expected ^ found)}; {_REMEDY}")
 
     @classmethod
-    def open(cls, source: str | os.PathLike[str] | bytes | BinaryIO | Artifact) -> Artifact:
+    def open(cls, source: str | os.PathLike[str] | bytes | BinaryIO | Artifact, *, sealed: bool = False) -> Artifact:
         """Open an artifact from a path (mapped into memory), its bytes, or a binary file object.
+
+        `sealed` says that the caller has just written the file at this path, so that its digest need not be computed again.
 
         Raises InvalidArtifact if it is not one, was cut or altered, or was written by a newer format version.
         """
@@ -59,7 +62,7 @@ class Artifact:
                 data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except OSError as error:
             raise InvalidArtifact(f"cannot open artifact {path}: {error.strerror or error}") from error
-        return cls(data, str(path))
+        return cls(data, str(path), sealed)
 
     @property
     def where(self) -> str:
