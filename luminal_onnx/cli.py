@@ -125,7 +125,9 @@ def compile_command(
             strip_sources=strip_sources,
             seed=seed,
         )
-    summary = {**report.summarize(artifact, target), "seconds": phases.report()}
+    with phases.phase("report"):
+        summary = report.summarize(artifact, target)
+    summary["seconds"] = phases.report()
     if as_json:
         _print_json(summary)
     elif not quiet:

@@ -40,7 +40,7 @@ PHASES = {
     "nvrtc": "compiling kernels",
     "write": "writing the artifact",
     "verify": "running the kernels on the CPU, comparing with onnxruntime",
-    "save": "saving",
+    "report": "summing up",
 }
 
 
