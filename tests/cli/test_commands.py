@@ -48,7 +48,7 @@ def test_compile_json(cli, model, tmp_path):
     assert found["statistics"]["kernels"] >= 2 and found["host_ops"] == 0
     phases = dict(found["seconds"])
     total = phases.pop("total")
-    assert list(phases) == ["start", "import", "search", "codegen", "nvrtc", "write", "verify"]
+    assert list(phases) == ["start", "import", "search", "codegen", "nvrtc", "write", "verify", "report"]
     assert 0 < sum(phases.values()) <= total + 1e-3  # they are rounded
     assert found["bytes"] == (tmp_path / "m").stat().st_size
 
