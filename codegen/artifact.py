@@ -112,7 +112,7 @@ def _manifest(info: Mapping[str, Any], plans: Mapping[str, Plan]) -> dict[str, A
     uses_library = any(isinstance(step, LtStep) for plan in plans.values() for step in plan.steps())
     manifest: dict[str, Any] = {
         "format": form.FORMAT,
-        "version": form.VERSION,
+        "version": form.version_for(plans.values()),
         "inputs": [_port(port) for port in first.inputs],
         "outputs": [_port(port) for port in first.outputs],
         "dims": {name: [r.min, r.opt, r.max] for name, r in first.ranges.items()},

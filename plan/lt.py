@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,6 +98,10 @@ class LtMatmul:
     def matrices(self) -> dict[str, tuple[Dim, Dim, Dim, str]]:
         """Return for A, B, D (and C) as stored: (rows, columns, leading dimension, order)."""
         return {label: (rows, columns, ld, order) for label, ld, rows, columns, order in self._matrices()}
+
+    def sizes(self) -> Iterator[Dim]:
+        """Yield every size, distance and offset of the record."""
+        return (getattr(self, name) for name in sorted(_DIMS))
 
     def resolve(self, dims: Mapping[str, int]) -> LtMatmul:
         """Return the record with every symbolic size replaced by its value."""

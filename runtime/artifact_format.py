@@ -1,4 +1,7 @@
-"""The file format of `model.luminal`, version 1: what its writer and its reader must agree on.
+"""The file format of `model.luminal`: what its writer and its reader must agree on.
+
+Version 1 has plans of segments and sequences only; version 2 also has loops, conditions and sizes that are known only
+when the model runs. A file says the least version that its reader must know.
 
 A stored (uncompressed) zip. `manifest.json` holds the SHA-256 of every other member. The zip ends in a comment, `SEAL`
 and 64 hexadecimal digits, which are the SHA-256 of every byte before those digits.
@@ -13,14 +16,23 @@ and 64 hexadecimal digits, which are the SHA-256 of every byte before those digi
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
+
+from ..plan.control import has_control
+from ..plan.records import Plan
 
 FORMAT = "luminal-onnx"
-VERSION = 1
+VERSION = 2  # the newest that is read
 MANIFEST = "manifest.json"
 WEIGHTS = "weights.safetensors"
 SEAL = b"luminal-onnx sha256 "
 DIGITS = 64
 COMMENT_BYTES = len(SEAL) + DIGITS
+
+
+def version_for(plans: Iterable[Plan]) -> int:
+    """Return the format version of an artifact with these plans."""
+    return 2 if any(has_control(plan.root) for plan in plans) else 1
 
 
 def plan_member(arch: str) -> str:

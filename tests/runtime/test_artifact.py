@@ -174,8 +174,10 @@ def rewrite(data: bytes, change) -> bytes:
 
 
 def test_foreign_and_newer_files_are_named(data, tmp_path):
-    with pytest.raises(InvalidArtifact, match="version 2, this release reads versions up to 1; upgrade"):
-        Artifact.open(rewrite(data, lambda manifest: manifest.update(version=2)))
+    with pytest.raises(InvalidArtifact, match="version 3, this release reads versions up to 2; upgrade"):
+        Artifact.open(rewrite(data, lambda manifest: manifest.update(version=3)))
+    for version in (1, 2):
+        Artifact.open(rewrite(data, lambda manifest, version=version: manifest.update(version=version))).check()
     with pytest.raises(InvalidArtifact, match="expected format 'luminal-onnx', got 'other'"):
         Artifact.open(rewrite(data, lambda manifest: manifest.update(format="other")))
     with pytest.raises(InvalidArtifact, match="sections differ"):

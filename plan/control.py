@@ -1,0 +1,146 @@
+"""The tree that orders a plan's steps: segments, sequences, and the control flow between them.
+
+Bodies and branches have scopes of their own. They read what was written before them, and what they write is seen outside
+only through the results that their node names. "←" below is what a node means; a runtime may let two buffers share their
+memory instead of copying one into the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from .dims import Dim
+from .steps import Step
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Steps that run one after another on one stream and may be captured in one CUDA graph."""
+
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True)
+class Sequence:
+    """Children in order."""
+
+    children: tuple[Tree, ...]
+
+
+@dataclass(frozen=True)
+class Carried:
+    """A value that goes from trip to trip: state ← initial; after each trip state ← next; at the end result ← state.
+
+    All four buffers have one type, whose shape is free of the trip's symbol. `next` may be any buffer that the body sees:
+    one that it writes, its own or another state, an input, a weight. All states change at once.
+    """
+
+    initial: int
+    state: int
+    next: int
+    result: int
+
+
+@dataclass(frozen=True)
+class Row:
+    """A value collected over the trips: after trip t, result[t] ← row. The result's shape is (trips made, *row's shape)."""
+
+    row: int
+    result: int
+
+
+@dataclass(frozen=True)
+class Loop:
+    """Run `body` for trip = 0, 1, …
+
+    `trip` is the symbol that holds the trip's number inside the body. `trips` is how often at most, None for no limit.
+    `condition` is a pair of bool scalars: the first is looked at before the first trip, the second, which the body may
+    write, after every trip; false ends the loop. Without a condition there are exactly `trips` trips. `count` is a symbol
+    that holds the number of trips made for everything after the loop; only a loop with a condition may have one.
+    """
+
+    trip: str
+    trips: Dim | None
+    body: Tree
+    carried: tuple[Carried, ...] = ()
+    rows: tuple[Row, ...] = ()
+    condition: tuple[int, int] | None = None
+    count: str | None = None
+
+
+@dataclass(frozen=True)
+class Merged:
+    """A value that both branches give: result ← `then` or `otherwise`, whichever branch ran."""
+
+    then: int
+    otherwise: int
+    result: int
+
+
+@dataclass(frozen=True)
+class If:
+    """Run `then` if the bool scalar `condition` holds, else `otherwise`."""
+
+    condition: int
+    then: Tree
+    otherwise: Tree
+    results: tuple[Merged, ...] = ()
+
+
+@dataclass(frozen=True)
+class Size:
+    """Read the int64 scalar `buffer`: `symbol` has that value for everything after, in the scope that the node stands in.
+
+    A value outside of `least`..`most` is an error. Buffers whose shape has the symbol get room for `most`.
+    """
+
+    symbol: str
+    buffer: int
+    least: Dim
+    most: Dim
+
+
+Tree = Segment | Sequence | Loop | If | Size
+
+
+def children_of(tree: Tree) -> tuple[Tree, ...]:
+    """Return the trees right below, in order."""
+    if isinstance(tree, Sequence):
+        return tree.children
+    if isinstance(tree, Loop):
+        return (tree.body,)
+    return (tree.then, tree.otherwise) if isinstance(tree, If) else ()
+
+
+def walk(tree: Tree) -> Iterator[Tree]:
+    """Yield the tree and every tree below, each before its children, in order."""
+    stack = [tree]
+    while stack:
+        node = stack.pop()
+        yield node
+        stack.extend(reversed(children_of(node)))
+
+
+def steps_of(tree: Tree) -> Iterator[Step]:
+    """Yield every step once, in order: those of a body once, those of both branches."""
+    for node in walk(tree):
+        if isinstance(node, Segment):
+            yield from node.steps
+
+
+def bound_symbols(tree: Tree) -> set[str]:
+    """Return the symbols that get their values from nodes of the tree, not from the shapes of inputs."""
+    found: set[str] = set()
+    for node in walk(tree):
+        if isinstance(node, Loop):
+            found.add(node.trip)
+            found |= {node.count} - {None}
+        elif isinstance(node, Size):
+            found.add(node.symbol)
+    return found
+
+
+def has_control(tree: Tree) -> bool:
+    """Say whether the tree has more than segments and sequences of them."""
+    return any(not isinstance(node, (Segment, Sequence)) for node in walk(tree))
