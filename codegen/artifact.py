@@ -6,7 +6,7 @@ import hashlib
 import json
 import platform
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from os import PathLike
@@ -14,8 +14,10 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from ..plan.buckets import Bucket, cover_problem
 from ..plan.errors import LuminalError
-from ..plan.records import LtStep, Plan, Port
+from ..plan.records import LtStep, Plan
+from ..plan.signature import Signature, check_bucket_plan, signature_of
 from ..runtime import artifact_format as form
 from ..runtime.atomic_file import atomic_file
 from ..runtime.tensor_file import header_bytes, tensor_bytes, write_order
@@ -39,24 +41,28 @@ def write_artifact(
     path: str | PathLike[str],
     *,
     manifest_info: Mapping[str, Any],
-    plans: Mapping[str, Plan],
+    plans: Mapping[str, Plan | Sequence[Plan]],
     cubins: Mapping[str, Mapping[str, bytes]],
     ptx: Mapping[str, bytes | str],
     sources: Mapping[str, str],
     weights: Mapping[str, np.ndarray],
     extras: Mapping[str, bytes] | None = None,
+    signature: Signature | None = None,
+    buckets: Sequence[Bucket] = (),
 ) -> None:
     """Write an artifact under `path`, whole or not at all.
 
     `manifest_info` joins the manifest and may not name one of its own keys but "versions". `plans` and `cubins` go by
-    arch; `cubins`, `ptx` and `sources` by the SHA-256 of the kernel's text; `extras` are further members. Equal arguments
-    give equal bytes. Raises InvalidInput if the file cannot be written, LuminalError if the parts do not fit together.
+    arch; `cubins`, `ptx` and `sources` by the SHA-256 of the kernel's text; `extras` are further members. Where the range
+    is cut into `buckets`, every arch has a plan for each, and `signature` tells of the whole. Equal arguments give equal
+    bytes. Raises InvalidInput if the file cannot be written, LuminalError if the parts do not fit together.
     """
-    _check_parts(plans, cubins, ptx, sources, weights)
-    manifest = _manifest(manifest_info, plans)
+    by_bucket = {arch: (given,) if isinstance(given, Plan) else tuple(given) for arch, given in plans.items()}
+    _check_parts(by_bucket, cubins, ptx, sources, weights)
+    manifest = _manifest(manifest_info, by_bucket, signature, buckets)
     members: dict[str, bytes] = {}
-    for arch, plan in plans.items():
-        members[form.plan_member(arch)] = _json(plan.to_json())
+    for arch, of_arch in by_bucket.items():
+        members.update({form.plan_member(arch, at): _json(plan.to_json()) for at, plan in enumerate(of_arch)})
     for arch, kernels in cubins.items():
         members.update({form.cubin_member(arch, source): bytes(image) for source, image in kernels.items()})
     members.update({form.ptx_member(source): _as_bytes(text) for source, text in ptx.items()})
@@ -81,7 +87,7 @@ def _check_parts(plans, cubins, ptx, sources, weights) -> None:
     """Raise LuminalError unless every plan finds its weights, and its kernels as a cubin, PTX or source."""
     if not plans:
         raise LuminalError("an artifact needs a plan for at least one arch")
-    for arch, plan in plans.items():
+    for arch, plan in ((arch, plan) for arch, of_arch in plans.items() for plan in of_arch):
         if plan.arch != arch:
             raise LuminalError(f"the plan under arch {arch} is for {plan.arch}")
         plan.validate()
@@ -104,26 +110,31 @@ def _check_parts(plans, cubins, ptx, sources, weights) -> None:
                 raise LuminalError(f"kernel {step.kernel.name} of the plan for {arch} has no code (source {source})")
 
 
-def _manifest(info: Mapping[str, Any], plans: Mapping[str, Plan]) -> dict[str, Any]:
-    first = next(iter(plans.values()))
-    for arch, plan in plans.items():
-        if (plan.inputs, plan.outputs, plan.ranges) != (first.inputs, first.outputs, first.ranges):
-            raise LuminalError(f"the plans for {first.arch} and {arch} differ in inputs, outputs or dims")
-    uses_library = any(isinstance(step, LtStep) for plan in plans.values() for step in plan.steps())
+def _manifest(
+    info: Mapping[str, Any],
+    plans: Mapping[str, Sequence[Plan]],
+    signature: Signature | None,
+    buckets: Sequence[Bucket],
+) -> dict[str, Any]:
+    all_plans = [plan for of_arch in plans.values() for plan in of_arch]
+    uses_library = any(isinstance(step, LtStep) for plan in all_plans for step in plan.steps())
+    told = signature or signature_of(next(iter(plans.values()))[0])
+    buckets = buckets or [told.ranges]
+    _check_buckets(plans, told, buckets)
     manifest: dict[str, Any] = {
         "format": form.FORMAT,
-        "version": form.version_for(plans.values()),
-        "inputs": [_port(port) for port in first.inputs],
-        "outputs": [_port(port) for port in first.outputs],
-        "dims": {name: [r.min, r.opt, r.max] for name, r in first.ranges.items()},
+        "version": form.version_for(all_plans, buckets),
+        **told.to_json(),
         "arches": list(plans),
         "requires": {**MINIMUM, "libraries": ["cublasLt"] if uses_library else []},
         "versions": {**_versions(), **info.get("versions", {})},
     }
+    if len(buckets) > 1:
+        manifest["buckets"] = [{name: [r.min, r.opt, r.max] for name, r in bucket.items()} for bucket in buckets]
     for name, value in info.items():
         if name == "versions":
             continue
-        if name in manifest or name == "sections":
+        if name in manifest or name in ("sections", "buckets"):
             raise LuminalError(f"manifest entry {name!r} is the format's own and cannot be given")
         manifest[name] = value
     manifest.setdefault("model", {})
@@ -131,9 +142,19 @@ def _manifest(info: Mapping[str, Any], plans: Mapping[str, Plan]) -> dict[str, A
     return manifest
 
 
-def _port(port: Port) -> dict[str, Any]:
-    shape = [dim if isinstance(dim, int) else str(dim) for dim in port.shape]
-    return {"name": port.name, "dtype": port.dtype.name, "type": f"tensor({port.dtype.onnx_name})", "shape": shape}
+def _check_buckets(plans: Mapping[str, Sequence[Plan]], signature: Signature, buckets: Sequence[Bucket]) -> None:
+    """Raise LuminalError unless the buckets are a partition of the range, and every arch has a fitting plan for each."""
+    problem = cover_problem(signature.ranges, buckets)
+    if problem is not None:
+        raise LuminalError(f"the buckets are not the range: {problem}")
+    first_arch, first = next(iter(plans.items()))
+    for arch, of_arch in plans.items():
+        if len(of_arch) != len(buckets):
+            raise LuminalError(f"{len(of_arch)} plans for {arch}, but {len(buckets)} buckets")
+        for plan, other, bucket in zip(of_arch, first, buckets):
+            if (plan.inputs, plan.outputs, plan.ranges) != (other.inputs, other.outputs, other.ranges):
+                raise LuminalError(f"the plans for {first_arch} and {arch} differ in inputs, outputs or dims")
+            check_bucket_plan(plan, bucket)
 
 
 def _versions() -> dict[str, str]:

@@ -22,7 +22,7 @@ from luminal_onnx.plan.errors import InvalidInput, LuminalError, NoDevice, Unsup
 
 if TYPE_CHECKING:
     from luminal_onnx.feeding import Feeds
-    from luminal_onnx.plan.records import Plan
+    from luminal_onnx.plan.signature import Signature
     from luminal_onnx.runtime.session import InferenceSession
 
 EXIT_ENVIRONMENT = 3
@@ -36,7 +36,7 @@ logger = logging.getLogger("luminal_onnx")
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, message="luminal-onnx %(version)s (artifact format 1)")
+@click.version_option(__version__, message="luminal-onnx %(version)s (artifact format 2)")
 def cli() -> None:
     """Compile ONNX models into one file of CUDA kernels, and run that file."""
 
@@ -165,10 +165,10 @@ def run(
     from luminal_onnx.feeding import save_arrays
 
     with _session(_one_of(artifact, load_engine), device, cuda_graph=not no_cuda_graph) as session:
-        feeds = _feeds(session.plan, dims, load_inputs, value_ranges, seed)
+        feeds = _feeds(session.signature, dims, load_inputs, value_ranges, seed)
         for _ in range(iterations):
             outputs = session.run(None, feeds.arrays)
-        names = [port.name for port in session.plan.outputs]
+        names = [port.name for port in session.signature.outputs]
         device = session.device
     if save_outputs:
         save_arrays(save_outputs, names, outputs)
@@ -208,7 +208,7 @@ def bench_command(
     from luminal_onnx.profile import format_profile
 
     with _session(_one_of(artifact, load_engine), "cuda") as session:
-        feeds = _feeds(session.plan, dims, load_inputs, value_ranges, seed).arrays
+        feeds = _feeds(session.signature, dims, load_inputs, value_ranges, seed).arrays
         wants_profile = dump_profile or export_profile is not None
         found = bench(session, feeds, iterations, warm_up / 1e3, profiled=wants_profile)
     if export_profile is not None:
@@ -315,12 +315,14 @@ def env(as_json: bool) -> None:
 
 
 def _feeds(
-    plan: Plan, dims: Iterable[str], load_inputs: Iterable[str], value_ranges: Iterable[str], seed: int
+    signature: Signature, dims: Iterable[str], load_inputs: Iterable[str], value_ranges: Iterable[str], seed: int
 ) -> Feeds:
     """Return what files hold for some inputs, and made-up values for the others."""
     from luminal_onnx.feeding import make_feeds
 
-    return make_feeds(plan, sizes=parse_sizes(dims), files=load_inputs, ranges=parse_ranges(value_ranges), seed=seed)
+    return make_feeds(
+        signature, sizes=parse_sizes(dims), files=load_inputs, ranges=parse_ranges(value_ranges), seed=seed
+    )
 
 
 def _session(path: str, device: str, **options: Any) -> InferenceSession:

@@ -12,7 +12,7 @@ import numpy as np
 
 from luminal_onnx.plan.dims import evaluate
 from luminal_onnx.plan.errors import InvalidInput
-from luminal_onnx.plan.records import Plan, Port
+from luminal_onnx.plan.signature import InputPort, Signature
 from luminal_onnx.plan.solving import solve
 from luminal_onnx.sampling import ValueRange, free_symbols, sample_feeds
 
@@ -27,23 +27,23 @@ class Feeds:
 
 
 def make_feeds(
-    plan: Plan,
+    signature: Signature,
     *,
     sizes: Mapping[str, int] | None = None,
     files: Iterable[str] = (),
     ranges: Mapping[str, ValueRange] | None = None,
     seed: int = 0,
 ) -> Feeds:
-    """Return feeds for every input of `plan`.
+    """Return feeds for every input of `signature`.
 
     `files` are `NAME:FILE` (.npy, or raw bytes of the input's type) or .npz archives. Dims take the size that what is
     loaded has or is in `sizes`, else their opt; `ranges` bound made-up values. InvalidInput for a name that the model
     lacks, a size outside its dim's range, or a file that does not fit.
     """
-    ports = {port.name: port for port in plan.inputs}
+    ports = {port.name: port for port in signature.inputs}
     raw, loaded = _load(files, ports)
-    chosen = {name: plan.ranges[name].opt for name in free_symbols(plan.inputs)}
-    asked = _checked_sizes(plan, sizes or {}, chosen)
+    chosen = {name: signature.ranges[name].opt for name in free_symbols(signature.inputs)}
+    asked = _checked_sizes(signature, sizes or {}, chosen)
     found = _sizes_of(loaded, ports)
     for name in asked.keys() & found.keys():
         if asked[name] != found[name]:
@@ -52,7 +52,7 @@ def make_feeds(
     check_names("--val-range", ranges or {}, ports)
     for name, file in raw.items():
         loaded[name] = _read_raw(file, ports[name], chosen)
-    missing = [port for port in plan.inputs if port.name not in loaded]
+    missing = [port for port in signature.inputs if port.name not in loaded]
     return Feeds(
         {**sample_feeds(missing, chosen, ranges or {}, seed), **loaded}, chosen, [port.name for port in missing]
     )
@@ -79,13 +79,13 @@ def save_arrays(path: str, names: Iterable[str], arrays: Iterable[np.ndarray]) -
         ) from error
 
 
-def _checked_sizes(plan: Plan, sizes: Mapping[str, int], free: Mapping[str, int]) -> dict[str, int]:
+def _checked_sizes(signature: Signature, sizes: Mapping[str, int], free: Mapping[str, int]) -> dict[str, int]:
     for name, size in sizes.items():
         if name not in free:
             raise InvalidInput(
                 f"--dim: the artifact has no dim {name!r} to choose; it has: {', '.join(free) or 'none'}"
             )
-        bounds = plan.ranges[name]
+        bounds = signature.ranges[name]
         if not bounds.min <= size <= bounds.max:
             raise InvalidInput(
                 f"--dim: {name} is {size}, the artifact was compiled for {bounds.min}..{bounds.max}; "
@@ -94,7 +94,7 @@ def _checked_sizes(plan: Plan, sizes: Mapping[str, int], free: Mapping[str, int]
     return dict(sizes)
 
 
-def _sizes_of(arrays: Mapping[str, np.ndarray], ports: Mapping[str, Port]) -> dict[str, int]:
+def _sizes_of(arrays: Mapping[str, np.ndarray], ports: Mapping[str, InputPort]) -> dict[str, int]:
     """The sizes of dims as far as the shapes of loaded arrays tell; what contradicts is left for the session to refuse."""
     sizes: dict[str, int] = {}
     for name, array in arrays.items():
@@ -105,7 +105,7 @@ def _sizes_of(arrays: Mapping[str, np.ndarray], ports: Mapping[str, Port]) -> di
     return sizes
 
 
-def _load(files: Iterable[str], ports: Mapping[str, Port]) -> tuple[dict[str, str], dict[str, np.ndarray]]:
+def _load(files: Iterable[str], ports: Mapping[str, InputPort]) -> tuple[dict[str, str], dict[str, np.ndarray]]:
     """Return the raw files by input, and the arrays of the others."""
     raw: dict[str, str] = {}
     loaded: dict[str, np.ndarray] = {}
@@ -142,13 +142,13 @@ def _read_numpy(file: str) -> dict[str, np.ndarray]:
         raise InvalidInput(f"{file} is not a NumPy file of plain arrays; write it by np.save or np.savez") from error
 
 
-def _typed(array: np.ndarray, port: Port) -> np.ndarray:
+def _typed(array: np.ndarray, port: InputPort) -> np.ndarray:
     """NumPy files do not name bfloat16 and its like: their elements come back as bare bytes."""
     wanted = port.dtype.numpy
     return array.view(wanted) if array.dtype.kind == "V" and array.dtype.itemsize == wanted.itemsize else array
 
 
-def _read_raw(file: str, port: Port, sizes: Mapping[str, int]) -> np.ndarray:
+def _read_raw(file: str, port: InputPort, sizes: Mapping[str, int]) -> np.ndarray:
     shape = tuple(int(evaluate(dim, sizes)) for dim in port.shape)
     expected = math.prod(shape) * port.dtype.numpy.itemsize
     try:

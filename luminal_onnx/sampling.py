@@ -13,7 +13,7 @@ import numpy as np
 
 from luminal_onnx.plan.dims import evaluate, symbols
 from luminal_onnx.plan.errors import InvalidInput
-from luminal_onnx.plan.records import Port
+from luminal_onnx.plan.signature import InputPort
 
 if TYPE_CHECKING:
     import onnx
@@ -47,7 +47,7 @@ def index_ranges(model: onnx.ModelProto) -> dict[str, ValueRange]:
 
 
 def sample_feeds(
-    ports: Sequence[Port], dims: Mapping[str, int], ranges: Mapping[str, ValueRange], seed: int
+    ports: Sequence[InputPort], dims: Mapping[str, int], ranges: Mapping[str, ValueRange], seed: int
 ) -> dict[str, np.ndarray]:
     """Return seeded feeds for `ports` at `dims`. `ranges` bounds the values of an input, inclusive for integers."""
     generator = np.random.default_rng(seed)
@@ -67,7 +67,7 @@ def sample_feeds(
     return feeds
 
 
-def _integer_range(port: Port, wanted: ValueRange) -> tuple[int, int]:
+def _integer_range(port: InputPort, wanted: ValueRange) -> tuple[int, int]:
     low, high = ceil(wanted[0]), floor(wanted[1])
     least, most = int(np.iinfo(port.dtype.numpy).min), min(int(np.iinfo(port.dtype.numpy).max), 2**63 - 1)
     if not least <= low <= high <= most:
@@ -78,7 +78,7 @@ def _integer_range(port: Port, wanted: ValueRange) -> tuple[int, int]:
     return low, high
 
 
-def free_symbols(ports: Sequence[Port]) -> list[str]:
+def free_symbols(ports: Sequence[InputPort]) -> list[str]:
     """Names of the symbolic dims of `ports`, in order of appearance."""
     names: dict[str, None] = {}
     for port in ports:

@@ -12,7 +12,7 @@ import numpy as np
 from luminal_onnx.extras import needs_compile_extra
 from luminal_onnx.feeding import check_names, make_feeds
 from luminal_onnx.plan.errors import InvalidInput
-from luminal_onnx.plan.records import Plan
+from luminal_onnx.plan.signature import Signature
 from luminal_onnx.runtime.artifact import Artifact
 from luminal_onnx.runtime.binding import bind_dims
 from luminal_onnx.runtime.session import InferenceSession
@@ -71,11 +71,11 @@ def verify(
     except _Refused as refused:
         return {"status": "unverified", "reason": str(refused), "same_file": same_file}
     with InferenceSession(opened, device=device) as session:
-        plan = session.plan
-        _check_signature(plan, reference, opened.where)
-        check_names("value_ranges", value_ranges or {}, [port.name for port in plan.inputs])
+        signature = session.signature
+        _check_signature(signature, reference, opened.where)
+        check_names("value_ranges", value_ranges or {}, [port.name for port in signature.inputs])
         ranges = {**index_ranges(source.model), **(value_ranges or {})}
-        inputs = _given_sets(plan, feeds) if feeds else _made_up_sets(plan, ranges, seed)
+        inputs = _given_sets(signature, feeds) if feeds else _made_up_sets(signature, ranges, seed)
         found = _compare_runs(session, reference, inputs, seconds, given=bool(feeds))
     return {**found, "device": device, "same_file": same_file}
 
@@ -91,12 +91,12 @@ def given_feeds(
     """Return input sets for `verify` from files and sizes, as `make_feeds` reads them: one if files hold every input."""
     with needs_compile_extra("checking against onnxruntime"):
         from luminal_onnx.importer.protobuf import read
-    plan = artifact.plan(artifact.arches[0])
-    inputs = {port.name for port in plan.inputs}
+    signature = artifact.signature
+    inputs = {port.name for port in signature.inputs}
     ranges = {name: limits for name, limits in index_ranges(read(model).model).items() if name in inputs}
     sets = []
     for number in range(INPUT_SETS):
-        feeds = make_feeds(plan, sizes=sizes, files=files, ranges={**ranges, **value_ranges}, seed=seed + number)
+        feeds = make_feeds(signature, sizes=sizes, files=files, ranges={**ranges, **value_ranges}, seed=seed + number)
         sets.append(feeds.arrays)
         if not feeds.made_up:
             break
@@ -120,7 +120,7 @@ def _compare_runs(
         except Exception as error:  # noqa: BLE001 - onnxruntime raises its own kinds for shapes that a model cannot take
             why = f"onnxruntime at {label}: {str(error).splitlines()[0][:200]}"
             continue
-        constant = [] if given else _constant_outputs(session.plan, expected)
+        constant = [] if given else _constant_outputs(session.signature, expected)
         if best is None or len(constant) < len(best[0]):
             best = (constant, label, feeds, expected)
         if not constant:
@@ -133,18 +133,18 @@ def _compare_runs(
         if time.monotonic() > deadline:
             return {"status": "unverified", "reason": out_of_time, "at": label}
         actual.append(session.run(None, feed))
-    found = {**_compare(session.plan, actual, expected), "at": label}
+    found = {**_compare(session.signature, actual, expected), "at": label}
     if constant and found["status"] == "passed":
         reason = f"{_listed('output', constant)} showed nothing: the same values for all inputs that were tried"
         found.update(status="unverified", reason=reason)
     return found
 
 
-def _check_signature(plan: Plan, reference: Any, where: str) -> None:
-    """Raise InvalidInput if onnxruntime's model has not the plan's inputs and outputs."""
+def _check_signature(signature: Signature, reference: Any, where: str) -> None:
+    """Raise InvalidInput if onnxruntime's model has not the artifact's inputs and outputs."""
     for what, ports, arguments in (
-        ("input", plan.inputs, reference.get_inputs()),
-        ("output", plan.outputs, reference.get_outputs()),
+        ("input", signature.inputs, reference.get_inputs()),
+        ("output", signature.outputs, reference.get_outputs()),
     ):
         have, wanted = [port.name for port in ports], [argument.name for argument in arguments]
         if sorted(have) != sorted(wanted):
@@ -158,31 +158,31 @@ def _listed(what: str, names: list[str]) -> str:
     return f"{what}{'s' * (len(names) != 1)} {', '.join(names) or 'none'}"
 
 
-def _given_sets(plan: Plan, feeds: list[Feed]) -> Iterator[_InputSet]:
-    shapes = [feeds[0][port.name].shape for port in plan.inputs if port.name in feeds[0]]
-    dims = bind_dims(plan, shapes) if len(shapes) == len(plan.inputs) else {}
-    sizes = _sizes_text({name: dims[name] for name in free_symbols(plan.inputs) if name in dims})
+def _given_sets(signature: Signature, feeds: list[Feed]) -> Iterator[_InputSet]:
+    shapes = [feeds[0][port.name].shape for port in signature.inputs if port.name in feeds[0]]
+    dims = bind_dims(signature, shapes) if len(shapes) == len(signature.inputs) else {}
+    sizes = _sizes_text({name: dims[name] for name in free_symbols(signature.inputs) if name in dims})
     yield sizes or "the given inputs", feeds
 
 
-def _made_up_sets(plan: Plan, ranges: Mapping[str, ValueRange], seed: int) -> Iterator[_InputSet]:
+def _made_up_sets(signature: Signature, ranges: Mapping[str, ValueRange], seed: int) -> Iterator[_InputSet]:
     """Yield seeded input sets at ever larger sizes, at last at each dim's opt."""
-    bounds = {name: plan.ranges[name] for name in free_symbols(plan.inputs)}
+    bounds = {name: signature.ranges[name] for name in free_symbols(signature.inputs)}
     choices = [{name: min(max(size, b.min), b.max) for name, b in bounds.items()} for size in _SIZES]
     choices.append({name: b.opt for name, b in bounds.items()})
     for dims in [dims for position, dims in enumerate(choices) if dims not in choices[:position]]:
         label = _sizes_text(dims) or "the model's fixed shapes"
-        yield label, [sample_feeds(plan.inputs, dims, ranges, seed + index) for index in range(INPUT_SETS)]
+        yield label, [sample_feeds(signature.inputs, dims, ranges, seed + index) for index in range(INPUT_SETS)]
 
 
 def _sizes_text(dims: Mapping[str, int]) -> str:
     return ", ".join(f"{name}={value}" for name, value in dims.items())
 
 
-def _constant_outputs(plan: Plan, runs: list[list[np.ndarray]]) -> list[str]:
+def _constant_outputs(signature: Signature, runs: list[list[np.ndarray]]) -> list[str]:
     """Return the float outputs that hardly differ from one element or input set to another."""
     names = []
-    for port, arrays in zip(plan.outputs, zip(*runs)):
+    for port, arrays in zip(signature.outputs, zip(*runs)):
         if port.dtype.is_float:
             spread, peak = _spread(arrays)
             if not spread > LEAST_SPREAD * peak:
@@ -197,9 +197,9 @@ def _spread(arrays: tuple[np.ndarray, ...]) -> tuple[float, float]:
     return (float(np.ptp(flat)), float(np.abs(flat).max())) if flat.size else (0.0, 0.0)
 
 
-def _compare(plan: Plan, actual: list[list[np.ndarray]], expected: list[list[np.ndarray]]) -> dict[str, Any]:
+def _compare(signature: Signature, actual: list[list[np.ndarray]], expected: list[list[np.ndarray]]) -> dict[str, Any]:
     rows = []
-    for position, port in enumerate(plan.outputs):
+    for position, port in enumerate(signature.outputs):
         got = tuple(run[position] for run in actual)
         want = tuple(np.asarray(run[position]) for run in expected)
         rows.append({"name": port.name, "dtype": port.dtype.name, **_compare_output(port.dtype.is_float, got, want)})

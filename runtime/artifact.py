@@ -12,8 +12,11 @@ from typing import Any, BinaryIO, Self
 
 import numpy as np
 
+from ..plan.buckets import Bucket, cover_problem
+from ..plan.dims import Range
 from ..plan.errors import InvalidArtifact, LuminalError
 from ..plan.records import Plan
+from ..plan.signature import Signature, check_bucket_plan
 from . import artifact_format as form
 from .atomic_file import atomic_file
 from .tensor_file import Weights
@@ -23,14 +26,17 @@ _REMEDY = "copy or compile it again"
 
 
 class Artifact:
-    """A compiled model. Open one with `Artifact.open`; it may be used from several threads."""
+    """A compiled model. Open one with `Artifact.open`; it may be used from several threads.
+
+    `signature` tells of the whole range, `buckets` are the boxes that it is cut into: most models have one.
+    """
 
     def __init__(self, data: bytes | mmap.mmap, where: str, sealed: bool = False) -> None:
         self._where = where
         self._owner = data
         self._data = memoryview(data)
         self._kept: list[Any] = []
-        self._plans: dict[str, Plan] = {}
+        self._plans: dict[tuple[str, int], Plan] = {}
         self._weights: Weights | None = None
         if not sealed:
             _check_seal(self._data, where)
@@ -39,6 +45,7 @@ class Artifact:
         expected, found = set(self.manifest["sections"]), set(self._members) - {form.MANIFEST}
         if expected != found:
             raise InvalidArtifact(f"{where}: sections differ from its manifest: {sorted(expected ^ found)}; {_REMEDY}")
+        self.signature, self.buckets = _signature_and_buckets(self.manifest, where)
 
     @classmethod
     def open(cls, source: str | os.PathLike[str] | bytes | BinaryIO | Artifact, *, sealed: bool = False) -> Artifact:
@@ -71,7 +78,7 @@ class Artifact:
 
     @property
     def arches(self) -> tuple[str, ...]:
-        """GPU architectures that it has a plan for."""
+        """GPU architectures that it has plans for."""
         return tuple(self.manifest["arches"])
 
     @property
@@ -84,22 +91,27 @@ class Artifact:
         """Every section by name, with its size in bytes."""
         return {name: section["bytes"] for name, section in self.manifest["sections"].items()}
 
-    def plan(self, arch: str) -> Plan:
-        """Return the plan for `arch`, such as "sm_90"."""
-        if arch not in self._plans:
+    def plans(self, arch: str) -> tuple[Plan, ...]:
+        """Return the plans for `arch`, one for each bucket."""
+        return tuple(self.plan(arch, bucket) for bucket in range(len(self.buckets)))
+
+    def plan(self, arch: str, bucket: int = 0) -> Plan:
+        """Return the plan for `arch`, such as "sm_90", and the bucket of that number in `buckets`."""
+        if (arch, bucket) not in self._plans:
             if arch not in self.arches:
                 raise InvalidArtifact(
                     f"{self._where} has no plan for {arch}; it has {', '.join(self.arches)}; compile with --arch={arch}"
                 )
+            section = form.plan_member(arch, bucket)
             try:
-                self._plans[arch] = Plan.from_json(json.loads(bytes(self._section(form.plan_member(arch)))))
+                plan = Plan.from_json(json.loads(bytes(self._section(section))))
+                check_bucket_plan(plan, self.buckets[bucket])
             except (ValueError, KeyError, TypeError, LuminalError) as error:
                 if isinstance(error, InvalidArtifact):
                     raise
-                raise InvalidArtifact(
-                    f"{self._where}: section {form.plan_member(arch)} cannot be read ({error!r})"
-                ) from error
-        return self._plans[arch]
+                raise InvalidArtifact(f"{self._where}: section {section} cannot be read ({error!r})") from error
+            self._plans[arch, bucket] = plan
+        return self._plans[arch, bucket]
 
     def cubin(self, arch: str, source: str) -> bytes | None:
         """Return the machine code of a kernel for `arch`, or None if the artifact holds none."""
@@ -138,14 +150,16 @@ class Artifact:
             if digest != section["sha256"] or len(data) != section["bytes"]:
                 raise InvalidArtifact(_section_problem(self._where, name, section["sha256"], digest))
         for arch in self.arches:
-            plan = self.plan(arch)
-            try:
-                plan.validate()
-            except LuminalError as error:
-                raise InvalidArtifact(f"{self._where}: the plan for {arch} is not valid: {error}") from error
-            for buffer in plan.buffers:
-                if buffer.kind == "weight" and buffer.name not in self.weights:
-                    raise InvalidArtifact(f"{self._where}: weight {buffer.name!r} of the plan for {arch} is missing")
+            for plan in self.plans(arch):
+                try:
+                    plan.validate()
+                except LuminalError as error:
+                    raise InvalidArtifact(f"{self._where}: the plan for {arch} is not valid: {error}") from error
+                for buffer in plan.buffers:
+                    if buffer.kind == "weight" and buffer.name not in self.weights:
+                        raise InvalidArtifact(
+                            f"{self._where}: weight {buffer.name!r} of the plan for {arch} is missing"
+                        )
 
     def keep_alive(self, thing: Any) -> None:
         """Hold on to `thing` until the artifact is closed."""
@@ -313,3 +327,23 @@ def _manifest(data: memoryview, members: Mapping[str, tuple[int, int]], where: s
     if missing:
         raise InvalidArtifact(f"{where}: section {form.MANIFEST} lacks {', '.join(sorted(missing))}")
     return manifest
+
+
+def _signature_and_buckets(manifest: Mapping[str, Any], where: str) -> tuple[Signature, tuple[Bucket, ...]]:
+    """Return what the manifest says of inputs, outputs and dims, and the buckets, which must be a partition of the range."""
+    try:
+        signature = Signature.from_json(manifest)
+        listed = manifest.get("buckets")
+        buckets: tuple[Bucket, ...] = (
+            (signature.ranges,)
+            if listed is None
+            else tuple({name: Range(*sizes) for name, sizes in bucket.items()} for bucket in listed)
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, LuminalError) as error:
+        raise InvalidArtifact(
+            f"{where}: inputs, outputs and dims in {form.MANIFEST} cannot be read ({error!r})"
+        ) from error
+    problem = cover_problem(signature.ranges, buckets)
+    if problem is not None:
+        raise InvalidArtifact(f"{where}: its buckets are not its range: {problem}; compile the model again")
+    return signature, buckets

@@ -12,9 +12,12 @@ from .binding import BoundPlan
 
 
 class Backend(Protocol):
-    """Runs bound plans of one artifact on one device. `run` may be called by several threads at once."""
+    """Runs bound plans of one artifact on one device. `run` may be called by several threads at once.
 
-    plan: Plan
+    `plans` has a plan for each bucket of the artifact, all for the same arch.
+    """
+
+    plans: tuple[Plan, ...]
     device: str
 
     def run(self, bound: BoundPlan, feeds: Sequence[np.ndarray], wanted: Sequence[int]) -> list[np.ndarray]:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from ..plan.dims import Dim, Expr, evaluate, symbol, symbols
 from ..plan.errors import InvalidInput, LuminalError
 from ..plan.lt import LtMatmul
-from ..plan.records import KernelRecord, KernelStep, LtStep, Plan, Port
+from ..plan.records import KernelRecord, KernelStep, LtStep, Plan
+from ..plan.signature import InputPort, Signature
 from ..plan.solving import solve
 from .memory import MemoryPlan, plan_memory
 
@@ -150,21 +151,21 @@ def _told(dims: Mapping[str, int]) -> str:
     return ", ".join(f"{name}={value}" for name, value in dims.items()) or "this model"
 
 
-def bind_dims(plan: Plan, shapes: Sequence[Sequence[int]]) -> dict[str, int]:
+def bind_dims(signature: Signature, shapes: Sequence[Sequence[int]]) -> dict[str, int]:
     """Return the value of every dim symbol, given the shape of each input; ranks must be right already.
 
     Raises InvalidInput, in ONNX Runtime's words, if a size is not what the model says, lies outside its range, or
     contradicts another input.
     """
-    dims: dict[str, int] = {name: r.min for name, r in plan.ranges.items() if r.min == r.max}
+    dims: dict[str, int] = {name: r.min for name, r in signature.ranges.items() if r.min == r.max}
     first_seen: dict[str, str] = {}
-    for port, shape in zip(plan.inputs, shapes):
+    for port, shape in zip(signature.inputs, shapes):
         for axis, (dim, size) in enumerate(zip(port.shape, shape)):
             name = symbol_name(dim)
             if name is None:
                 continue
             if name not in first_seen:
-                allowed = plan.ranges.get(name)
+                allowed = signature.ranges.get(name)
                 if allowed is not None and not allowed.min <= size <= allowed.max:
                     raise InvalidInput(
                         f"{_invalid(port, axis)} Expected: {name} in {allowed.min}..{allowed.max} Got: {size}\n"
@@ -177,8 +178,8 @@ def bind_dims(plan: Plan, shapes: Sequence[Sequence[int]]) -> dict[str, int]:
                     f"{_invalid(port, axis)} Expected: {dims[name]} Got: {size}\n"
                     f" Dim {name} is {dims[name]} from {first_seen[name]}; it must be the same everywhere."
                 )
-    _solve_others(plan, shapes, dims)
-    for port, shape in zip(plan.inputs, shapes):
+    _solve_others(signature, shapes, dims)
+    for port, shape in zip(signature.inputs, shapes):
         for axis, (dim, size) in enumerate(zip(port.shape, shape)):
             expected = _evaluated(dim, dims, port)
             if expected != size:
@@ -190,15 +191,15 @@ def bind_dims(plan: Plan, shapes: Sequence[Sequence[int]]) -> dict[str, int]:
     return dims
 
 
-def _solve_others(plan: Plan, shapes: Sequence[Sequence[int]], dims: dict[str, int]) -> None:
+def _solve_others(signature: Signature, shapes: Sequence[Sequence[int]], dims: dict[str, int]) -> None:
     """Add symbols that no axis shows alone, such as h where an axis is `32*h`."""
-    for port, shape in zip(plan.inputs, shapes):
+    for port, shape in zip(signature.inputs, shapes):
         for axis, (dim, size) in enumerate(zip(port.shape, shape)):
             solved = solve(dim, size)
             if solved is None or solved[0] in dims:
                 continue
             name, value = solved
-            allowed = plan.ranges.get(name)
+            allowed = signature.ranges.get(name)
             if allowed is not None and not allowed.min <= value <= allowed.max:
                 raise InvalidInput(
                     f"{_invalid(port, axis)} Expected: {dim} with {name} in {allowed.min}..{allowed.max} Got: {size}\n"
@@ -218,7 +219,7 @@ def symbol_name(dim: Dim) -> str | None:
     return name if dim == symbol(name) else None
 
 
-def _evaluated(dim: Dim, dims: Mapping[str, int], port: Port) -> int:
+def _evaluated(dim: Dim, dims: Mapping[str, int], port: InputPort) -> int:
     if isinstance(dim, int):
         return dim
     unknown = sorted(symbols(dim) - set(dims))
@@ -227,5 +228,5 @@ def _evaluated(dim: Dim, dims: Mapping[str, int], port: Port) -> int:
     return int(evaluate(dim, dims))
 
 
-def _invalid(port: Port, axis: int) -> str:
+def _invalid(port: InputPort, axis: int) -> str:
     return f"Got invalid dimensions for input: {port.name} for the following indices\n index: {axis}"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from ..plan.dtypes import DType
 from ..plan.errors import InvalidArtifact, InvalidInput
-from ..plan.records import KernelStep, LtStep, Plan
+from ..plan.records import KernelStep, LtStep, Plan, Step
 from .artifact import Artifact
 from .binding import BoundPlan, KernelLaunch
 from .lt_reference import run_matmul
@@ -30,22 +31,27 @@ class _Arena:
         return self.bytes
 
 
+class _Buffers:
+    """What is known of a plan's buffers before running, by their ids; `weights` are those of all plans, by name."""
+
+    def __init__(self, plan: Plan, weights: Mapping[str, np.ndarray]) -> None:
+        self.dtypes: dict[int, DType] = {buffer.id: buffer.dtype for buffer in plan.buffers}
+        self.names = {buffer.id: buffer.name for buffer in plan.buffers}
+        self.weights = {buffer.id: weights[buffer.name] for buffer in plan.buffers if buffer.kind == "weight"}
+
+
 class CpuBackend:
     """Runs an artifact's kernels on the host; it must hold their sources, and a C++ compiler must be there."""
 
     device = "cpu"
 
     def __init__(self, artifact: Artifact, arch: str | None = None, check_kernels: bool = False) -> None:
-        self.plan: Plan = artifact.plan(arch or default_arch(artifact.arches))
+        self.plans = artifact.plans(arch or default_arch(artifact.arches))
         self._check = check_kernels
-        self._kernels = _compile_kernels(artifact, self.plan, check_kernels)
-        self._weights = {
-            buffer.id: _aligned(artifact.weights[buffer.name]).reshape(-1)
-            for buffer in self.plan.buffers
-            if buffer.kind == "weight"
-        }
-        self._dtypes = {buffer.id: buffer.dtype for buffer in self.plan.buffers}
-        self._names = {buffer.id: buffer.name for buffer in self.plan.buffers}
+        self._kernels = _compile_kernels(artifact, self._steps(), check_kernels)
+        names = {buffer.name for plan in self.plans for buffer in plan.buffers if buffer.kind == "weight"}
+        self._weights = {name: _aligned(artifact.weights[name]).reshape(-1) for name in sorted(names)}
+        self._known = {id(plan): _Buffers(plan, self._weights) for plan in self.plans}
         self._arenas: Pool[_Arena] = Pool(_Arena)
 
     def run(self, bound: BoundPlan, feeds: Sequence[np.ndarray], wanted: Sequence[int]) -> list[np.ndarray]:
@@ -60,7 +66,8 @@ class CpuBackend:
                     kernel = self._kernels[launch.kernel.source, launch.kernel.entry]
                     scalar = np.int32 if launch.kernel.scalar_bits == 32 else np.int64
                     arguments = [*writes, *reads, *(scalar(value) for value in launch.scalars)]
-                    checked = self._checked_buffers(launch, buffers, written) if self._check else None
+                    names = self._known[id(bound.plan)].names
+                    checked = _checked_buffers(launch, buffers, names, written) if self._check else None
                     kernel.launch(
                         launch.grid, launch.kernel.block, launch.kernel.shared_bytes, arguments, buffers=checked
                     )
@@ -69,33 +76,21 @@ class CpuBackend:
                 written.update(launch.writes)
             return _outputs(bound, buffers, wanted)
 
+    def _steps(self) -> Iterator[Step]:
+        return (step for plan in self.plans for step in plan.steps())
+
     def _buffers(self, bound: BoundPlan, feeds: Sequence[np.ndarray], arena: np.ndarray) -> dict[int, np.ndarray]:
         """Return every buffer as a flat array of its type."""
-        buffers = dict(self._weights)
-        for port, array in zip(self.plan.inputs, feeds):
+        known = self._known[id(bound.plan)]
+        buffers = dict(known.weights)
+        for port, array in zip(bound.plan.inputs, feeds):
             buffers[port.buffer] = _aligned(array).reshape(-1)
         for buffer in bound.owned:
-            buffers[buffer] = aligned_empty(bound.sizes[buffer]).view(self._dtypes[buffer].numpy)
+            buffers[buffer] = aligned_empty(bound.sizes[buffer]).view(known.dtypes[buffer].numpy)
         for buffer, offset in bound.memory.offsets.items():
             piece = arena[offset : offset + bound.sizes[buffer]]
-            buffers[buffer] = piece.view(self._dtypes[buffer].numpy)
+            buffers[buffer] = piece.view(known.dtypes[buffer].numpy)
         return buffers
-
-    def _checked_buffers(
-        self, launch: KernelLaunch, buffers: dict[int, np.ndarray], written: set[int]
-    ) -> list[Any]:
-        """Tell the checker what the kernel may touch: what it reads, and what it writes.
-
-        The first kernel that writes a buffer must write all of it; later ones, such as those of a scatter, change it.
-        """
-        from .cpu import CheckedBuffer
-
-        changed = [
-            CheckedBuffer(self._names[b], buffers[b], initialised=b in written, fully_written=b not in written)
-            for b in launch.writes
-        ]
-        read = [CheckedBuffer(self._names[b], buffers[b], read_only=True) for b in launch.reads]
-        return changed + read
 
     def bind(self, bound: BoundPlan, feeds: Sequence[np.ndarray]) -> Any:
         """Refuse: there is nothing to replay on the host."""
@@ -109,7 +104,7 @@ class CpuBackend:
         }
 
     def report(self) -> dict[str, Any]:
-        steps = list(self.plan.steps())
+        steps = list(self._steps())
         return {
             "steps": len(steps),
             "kernels": sum(isinstance(step, KernelStep) for step in steps),
@@ -121,6 +116,7 @@ class CpuBackend:
         self._arenas.clear()
         self._kernels = {}
         self._weights = {}
+        self._known = {}
 
 
 def aligned_empty(size: int, alignment: int = ALIGNMENT) -> np.ndarray:
@@ -143,6 +139,22 @@ def _aligned(array: np.ndarray) -> np.ndarray:
     return copy
 
 
+def _checked_buffers(
+    launch: KernelLaunch, buffers: dict[int, np.ndarray], names: dict[int, str], written: set[int]
+) -> list[Any]:
+    """Tell the checker what the kernel may touch: what it reads, and what it writes.
+
+    The first kernel that writes a buffer must write all of it; later ones, such as those of a scatter, change it.
+    """
+    from .cpu import CheckedBuffer
+
+    changed = [
+        CheckedBuffer(names[b], buffers[b], initialised=b in written, fully_written=b not in written)
+        for b in launch.writes
+    ]
+    return changed + [CheckedBuffer(names[b], buffers[b], read_only=True) for b in launch.reads]
+
+
 def _outputs(bound: BoundPlan, buffers: dict[int, np.ndarray], wanted: Sequence[int]) -> list[np.ndarray]:
     """Return the outputs; a buffer that is an input, a weight or given out already is copied."""
     outputs = []
@@ -156,10 +168,10 @@ def _outputs(bound: BoundPlan, buffers: dict[int, np.ndarray], wanted: Sequence[
     return outputs
 
 
-def _compile_kernels(artifact: Artifact, plan: Plan, check: bool) -> dict[tuple[str, str], Any]:
-    """Compile each distinct kernel of the plan for the host, many at a time."""
+def _compile_kernels(artifact: Artifact, steps: Iterator[Step], check: bool) -> dict[tuple[str, str], Any]:
+    """Compile each distinct kernel of the steps for the host, many at a time."""
     wanted: dict[tuple[str, str], str] = {}
-    for step in plan.steps():
+    for step in steps:
         if isinstance(step, KernelStep):
             text = artifact.source(step.kernel.source)
             if text is None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
 from ..plan.errors import InvalidArtifact, LuminalError
-from ..plan.records import KernelStep, LtStep, Plan
+from ..plan.records import KernelStep, LtStep, Plan, Step
 from .arch import can_wait, choose_arch, runs_machine_code
 from .artifact import Artifact
 from .binding import BoundPlan, KernelLaunch, LtLaunch
@@ -42,7 +42,7 @@ class CudaBackend:
         self._modules: list[Any] = []
         self._functions: dict[tuple[str, str], Any] = {}
         self._may_wait: set[str] = set()  # sources whose code was loaded as machine code of an arch that can wait
-        self._weights: dict[int, int] = {}
+        self._weights: dict[str, int] = {}  # places by name
         self._weights_base = 0
         self._weights_bytes = 0
         self._build_lock = threading.Lock()
@@ -56,9 +56,9 @@ class CudaBackend:
         self._contexts: Pool[Context] = Pool(lambda: Context(self))
         try:
             has_ptx = any(name.startswith("ptx/") for name in artifact.sections)
-            self.plan: Plan = artifact.plan(arch or choose_arch(artifact.arches, driver.capability, has_ptx))
+            self.plans = artifact.plans(arch or choose_arch(artifact.arches, driver.capability, has_ptx))
             self.device = f"cuda:{device_id}"
-            self.uses_library = any(isinstance(step, LtStep) for step in self.plan.steps())
+            self.uses_library = any(isinstance(step, LtStep) for step in self._steps())
             with driver.current():
                 self._load_kernels(artifact)
                 self._upload_weights(artifact)
@@ -132,10 +132,10 @@ class CudaBackend:
 
     def _load_kernels(self, artifact: Artifact) -> None:
         """Load the code of every kernel: machine code where this GPU runs it, else PTX."""
-        arch = self.plan.arch
+        arch = self.plans[0].arch
         machine_code = runs_machine_code(arch, self.driver.capability)
         modules: dict[str, Any] = {}
-        for step in self.plan.steps():
+        for step in self._steps():
             if not isinstance(step, KernelStep):
                 continue
             record = step.kernel
@@ -174,33 +174,33 @@ class CudaBackend:
 
     def _upload_weights(self, artifact: Artifact) -> None:
         """Copy the weights to the device, through two pinned buffers that take turns."""
-        names = {buffer.id: buffer.name for buffer in self.plan.buffers if buffer.kind == "weight"}
-        arrays = {buffer: artifact.weights[name].reshape(-1).view(np.uint8) for buffer, name in names.items()}
+        names = dict.fromkeys(b.name for plan in self.plans for b in plan.buffers if b.kind == "weight")
+        arrays = {name: artifact.weights[name].reshape(-1).view(np.uint8) for name in names}
+        if not arrays:
+            return
         places: dict[str, int] = {}
         total = 0
-        for buffer, name in names.items():
-            if name not in places:
-                places[name] = total
-                total += padded(arrays[buffer].nbytes)
-        if not names:
-            return
+        for name, array in arrays.items():
+            places[name] = total
+            total += padded(array.nbytes)
         driver = self.driver
         self._weights_base = driver.allocate(total, "the weights")
         self._weights_bytes = total
-        self._weights = {buffer: self._weights_base + places[name] for buffer, name in names.items()}
+        self._weights = {name: self._weights_base + place for name, place in places.items()}
         uploader = Uploader(driver)
         try:
-            for name, place in places.items():
-                buffer = next(b for b, n in names.items() if n == name)
-                uploader.copy(self._weights_base + place, arrays[buffer])
+            for name, array in arrays.items():
+                uploader.copy(self._weights[name], array)
             uploader.finish()
         finally:
             uploader.close()
 
-    @property
-    def weights(self) -> Mapping[int, int]:
-        """Device addresses of the weights, by buffer."""
-        return self._weights
+    def weights(self, plan: Plan) -> Mapping[int, int]:
+        """Return the device addresses of a plan's weights, by buffer."""
+        return {buffer.id: self._weights[buffer.name] for buffer in plan.buffers if buffer.kind == "weight"}
+
+    def _steps(self) -> Iterator[Step]:
+        return (step for plan in self.plans for step in plan.steps())
 
     def build_lock(self) -> threading.Lock:
         """The lock under which graphs are captured, one at a time."""
@@ -222,7 +222,7 @@ class CudaBackend:
         }
 
     def report(self) -> dict[str, Any]:
-        steps = list(self.plan.steps())
+        steps = list(self._steps())
         kernels = sum(isinstance(step, KernelStep) for step in steps)
         calls = sum(isinstance(step, LtStep) for step in steps)
         return {

@@ -147,7 +147,7 @@ class Context:
             self._staging_bytes = layout.staging_bytes
 
     def _build(self, bound: BoundPlan, layout: Layout) -> Program:
-        addresses = dict(self._backend.weights)
+        addresses = dict(self._backend.weights(bound.plan))
         addresses.update({buffer: self._arena + offset for buffer, offset in layout.offsets.items()})
         program = Program(addresses)
         if not self._backend.cuda_graph:

@@ -9,10 +9,10 @@ import numpy as np
 
 from ..plan.dtypes import from_numpy
 from ..plan.errors import InvalidInput
-from ..plan.records import Port
+from ..plan.signature import InputPort
 
 
-def check_feeds(ports: Sequence[Port], feeds: Mapping[str, Any]) -> list[np.ndarray]:
+def check_feeds(ports: Sequence[InputPort], feeds: Mapping[str, Any]) -> list[np.ndarray]:
     """Return one C-contiguous array of native byte order for each port; shapes are checked for their rank only.
 
     Anything that `np.asarray` or DLPack turns into an array is taken. Raises InvalidInput for unknown or missing names,
@@ -30,7 +30,7 @@ def check_feeds(ports: Sequence[Port], feeds: Mapping[str, Any]) -> list[np.ndar
     return [_check_feed(port, feeds[port.name]) for port in ports]
 
 
-def _check_feed(port: Port, value: Any) -> np.ndarray:
+def _check_feed(port: InputPort, value: Any) -> np.ndarray:
     array = _as_array(port.name, value)
     expected = f"tensor({port.dtype.onnx_name})"
     native = array.dtype.newbyteorder("=")

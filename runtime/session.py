@@ -13,9 +13,11 @@ from typing import Any, BinaryIO, Self
 
 import numpy as np
 
+from ..plan.buckets import bucket_of, describe
 from ..plan.dims import Dim
 from ..plan.errors import InvalidInput
-from ..plan.records import Plan, Port
+from ..plan.records import Plan
+from ..plan.signature import InputPort, OutputPort, Signature
 from .artifact import Artifact
 from .backend import Backend
 from .binding import BoundPlan, bind, bind_dims, symbol_name
@@ -30,10 +32,13 @@ logger = logging.getLogger("luminal_onnx")
 
 @dataclass(frozen=True)
 class NodeArg:
-    """One input or output: its name, its dims (a symbolic one by name), and its type, such as "tensor(float)"."""
+    """One input or output: its name, its dims (a symbolic one by name), and its type, such as "tensor(float)".
+
+    Of an output whose dims depend on more than one expression tells, a dim is None; if even the rank does, `shape` is.
+    """
 
     name: str
-    shape: list[int | str]
+    shape: list[int | str | None] | None
     type: str
 
 
@@ -91,7 +96,8 @@ class InferenceSession:
             from .cuda_backend import CudaBackend
 
             self._backend = CudaBackend(self._artifact, arch, device_id, cuda_graph, programmatic_launch)
-        self._plan = self._backend.plan
+        self._signature = self._artifact.signature
+        self._plans = self._backend.plans
         self._bound: BoundedCache[tuple[tuple[int, ...], ...], BoundPlan] = BoundedCache(SHAPES_KEPT)
 
     def run(
@@ -120,11 +126,11 @@ class InferenceSession:
 
     def get_inputs(self) -> list[NodeArg]:
         """Return the inputs in order."""
-        return [_node_arg(port) for port in self._plan.inputs]
+        return [_node_arg(port) for port in self._signature.inputs]
 
     def get_outputs(self) -> list[NodeArg]:
         """Return the outputs in order."""
-        return [_node_arg(port) for port in self._plan.outputs]
+        return [_node_arg(port) for port in self._signature.outputs]
 
     def get_providers(self) -> list[str]:
         """Return our one provider's name."""
@@ -153,9 +159,14 @@ class InferenceSession:
         return self._artifact
 
     @property
+    def signature(self) -> Signature:
+        """Inputs, outputs and the range of every dim."""
+        return self._signature
+
+    @property
     def plan(self) -> Plan:
-        """The plan that it follows."""
-        return self._plan
+        """The plan that it follows; where the range is cut into buckets, that of the first."""
+        return self._plans[0]
 
     def memory_bytes(self) -> dict[str, int]:
         """Return bytes held on the device: weights, activations of all contexts, workspace, and their total."""
@@ -167,7 +178,7 @@ class InferenceSession:
         backend = self._open()
         return {
             "device": backend.device,
-            "arch": self._plan.arch,
+            "arch": self.plan.arch,
             "runs": self._runs,
             "shapes": len(self._bound),
             **backend.report(),
@@ -199,13 +210,24 @@ class InferenceSession:
         return self._backend
 
     def _prepare(self, input_feed: Mapping[str, Any]) -> tuple[BoundPlan, list[np.ndarray]]:
-        arrays = check_feeds(self._plan.inputs, input_feed)
+        arrays = check_feeds(self._signature.inputs, input_feed)
         shapes = tuple(array.shape for array in arrays)
-        bound = self._bound.get(shapes, lambda: bind(self._plan, bind_dims(self._plan, shapes)))
-        return bound, arrays
+        return self._bound.get(shapes, lambda: self._bind(shapes)), arrays
+
+    def _bind(self, shapes: Sequence[Sequence[int]]) -> BoundPlan:
+        """Bind the plan of the bucket that the shapes lie in."""
+        dims = bind_dims(self._signature, shapes)
+        buckets = self._artifact.buckets
+        found = bucket_of(dims, buckets)
+        if found is None:  # only a dim that no input's size tells may be unknown, and that is refused before
+            raise InvalidInput(
+                f"{', '.join(f'{name}={size}' for name, size in dims.items())} lies in none of the buckets: "
+                + "; ".join(map(describe, buckets))
+            )
+        return bind(self._plans[found], dims)
 
     def _wanted(self, output_names: Sequence[str] | None) -> list[int]:
-        names = [port.name for port in self._plan.outputs]
+        names = [port.name for port in self._signature.outputs]
         if not output_names:
             return list(range(len(names)))
         if isinstance(output_names, str):
@@ -216,12 +238,13 @@ class InferenceSession:
         return [names.index(name) for name in output_names]
 
 
-def _node_arg(port: Port) -> NodeArg:
-    return NodeArg(port.name, [_dim(dim) for dim in port.shape], f"tensor({port.dtype.onnx_name})")
+def _node_arg(port: InputPort | OutputPort) -> NodeArg:
+    shape = None if port.shape is None else [_dim(dim) for dim in port.shape]
+    return NodeArg(port.name, shape, f"tensor({port.dtype.onnx_name})")
 
 
-def _dim(dim: Dim) -> int | str:
-    return dim if isinstance(dim, int) else symbol_name(dim) or str(dim)
+def _dim(dim: Dim | None) -> int | str | None:
+    return dim if dim is None or isinstance(dim, int) else symbol_name(dim) or str(dim)
 
 
 def _device(device: str, device_id: int) -> tuple[str, int]:

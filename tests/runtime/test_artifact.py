@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import io
 import json
@@ -17,10 +18,15 @@ import handmade_artifact as handmade
 import ml_dtypes
 import numpy as np
 import pytest
+import tolerances
 from luminal_onnx.codegen.artifact import write_artifact
+from luminal_onnx.plan.buckets import hull
+from luminal_onnx.plan.dims import Range
 from luminal_onnx.plan.errors import InvalidArtifact, InvalidInput, LuminalError
+from luminal_onnx.plan.signature import signature_of
 from luminal_onnx.runtime.artifact import Artifact
 from luminal_onnx.runtime.artifact_format import DIGITS, SEAL
+from luminal_onnx.runtime.session import InferenceSession
 
 
 @pytest.fixture(scope="module")
@@ -269,3 +275,59 @@ def test_opening_imports_nothing_of_the_compiler(path):
     loaded = subprocess.run([sys.executable, "-c", program, path], capture_output=True, text=True, check=True).stdout
     forbidden = {"onnx", "egglog", "scipy", "sympy", "onnxruntime", "torch", "nvmath", "cuda"}
     assert not forbidden & set(loaded.split())
+
+
+def write_in_buckets(path, *ranges):
+    """Write the hand-made plan once for each of these ranges of its batch."""
+    buckets = [{"batch": Range(*sizes)} for sizes in ranges]
+    plans = {
+        arch: [dataclasses.replace(handmade.plan(arch), ranges=bucket) for bucket in buckets]
+        for arch in handmade.ARCHES
+    }
+    write_artifact(
+        path, manifest_info={}, plans=plans, cubins={}, ptx={}, sources=handmade.SOURCES, weights=handmade.weights(),
+        signature=dataclasses.replace(signature_of(handmade.plan()), ranges=hull(buckets)), buckets=buckets,
+    )  # fmt: skip
+    return path
+
+
+def test_every_bucket_has_a_plan_and_the_session_picks_it_by_the_shapes_fed(tmp_path):
+    path = write_in_buckets(tmp_path / "model.luminal", (0, 1, 1), (2, 4, 7), (8, 8, 64))
+    with Artifact.open(path) as artifact:
+        artifact.check()
+        assert artifact.manifest["version"] == 2 and artifact.manifest["dims"] == {"batch": [0, 8, 64]}
+        assert [plan.ranges for plan in artifact.plans("sm_80")] == list(artifact.buckets)
+    with InferenceSession(path, device="cpu") as session:
+        assert session.get_inputs()[0].shape == ["batch", handmade.FEATURES]
+        for batch, bucket in ((0, 0), (1, 0), (2, 1), (7, 1), (8, 2), (64, 2)):
+            x = handmade.feed(batch)
+            y, *_ = session.run(None, {"x": x})
+            tolerances.assert_close(y, handmade.expected(x)[0], tolerances.REDUCTION, vacuous_ok=not x.size)
+            bound, _ = session._prepare({"x": x})
+            assert bound.plan is session._plans[bucket]
+        weights = handmade.weights()
+        assert session.memory_bytes()["weights"] == sum(array.nbytes for array in weights.values())
+        with pytest.raises(InvalidInput, match=r"Expected: batch in 0\.\.64 Got: 65"):
+            session.run(None, {"x": handmade.feed(65)})
+
+
+def test_buckets_that_are_not_the_range_are_neither_written_nor_opened(tmp_path):
+    path = tmp_path / "model.luminal"
+    with pytest.raises(LuminalError, match="no bucket holds batch 4"):
+        write_in_buckets(path, (0, 1, 3), (5, 8, 64))
+    with pytest.raises(LuminalError, match="two buckets hold batch 3"):
+        write_in_buckets(path, (0, 1, 3), (3, 8, 64))
+    assert not path.exists()
+    data = write_in_buckets(path, (0, 1, 3), (4, 8, 64)).read_bytes()
+    Artifact.open(data)
+
+    def narrow(low, high):
+        return rewrite(data, lambda manifest: manifest["buckets"][0].update(batch=[low, low, high]))
+
+    with pytest.raises(InvalidArtifact, match="its buckets are not its range: no bucket holds batch 3"):
+        Artifact.open(narrow(0, 2))
+    with pytest.raises(InvalidArtifact, match="its buckets are not its range: two buckets hold batch 4"):
+        Artifact.open(narrow(0, 4))
+    other_opt = Artifact.open(rewrite(data, lambda manifest: manifest["buckets"][0].update(batch=[0, 2, 3])))
+    with pytest.raises(InvalidArtifact, match="cannot be read .*the plan has batch in"):
+        other_opt.plan("sm_90")
