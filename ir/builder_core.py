@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from ..plan import view as views
-from ..plan.dims import Dim, Range, as_dim, index_symbol, simplify, substitute
+from ..plan.dims import Dim, Range, as_dim, bounds, evaluate, index_symbol, simplify, substitute, symbol
 from ..plan.dtypes import DType, bool_, int64
 from ..plan.errors import LuminalError
 from ..plan.view import View
-from .graph import Graph, Node, TensorType, Value
+from .graph import Graph, Node, Size, TensorType, Value
 from .primitives import cast_dtype, make_node
 from .scalars import REDUCTIONS, row
 
@@ -115,6 +115,21 @@ class BuilderCore:
         ones = {axis: 0 for axis, extent in enumerate(shape) if type(extent) is int and extent == 1}
         expr = simplify(substitute(as_dim(expr), {}, ones), self.ranges, shape)
         return self._node("iota", (), {"expr": expr}, TensorType(int64, shape))
+
+    def size(self, name: str, value: Value, least: Dim, most: Dim) -> Dim:
+        """Return the symbol `name`, which has the number in an int64 scalar as its value when the graph runs.
+
+        The number must be in least..most, which are dims that are known before running.
+        """
+        if name in self.ranges:
+            raise LuminalError(f"the graph has a dim {name!r} already")
+        low, high = bounds(least, self.ranges)[0], bounds(most, self.ranges)[1]
+        if low is None or high is None or low < 0:
+            raise LuminalError(f"the size {name!r} needs bounds, and {least}..{most} gives none")
+        typical = evaluate(most, {name: known.opt for name, known in self.ranges.items()})
+        self.ranges[name] = Range(low, min(max(int(typical), low), high), max(low, high))
+        self.graph.sizes[name] = Size(value, least, most)
+        return symbol(name)
 
     def view(self, x: Value, view: View) -> Value:
         """Return x read through view. A view of a view becomes one view, an identity vanishes."""

@@ -6,12 +6,13 @@ ONNX nor CUDA. Broadcasting, dtype changes and index arithmetic are all explicit
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..plan.dims import Dim, Range
+from ..plan.dims import Dim, Expr, Range, symbols
 from ..plan.dtypes import DType
+from ..plan.view import View
 
 
 @dataclass(frozen=True)
@@ -73,11 +74,25 @@ class Value:
         return self.type.shape
 
 
+@dataclass(frozen=True)
+class Size:
+    """A size that is known only when the graph runs: the number in `value`, an int64 scalar.
+
+    `least` and `most` bound it, in terms of dims that are known before running.
+    """
+
+    value: Value
+    least: Dim
+    most: Dim
+
+
 @dataclass
 class Graph:
     """A whole program. `inputs` are `input` nodes' values in signature order; `ranges` bounds every symbolic dim.
 
-    `input_names` and `output_names` run parallel to `inputs` and `outputs`; one value may be several outputs.
+    `input_names` and `output_names` run parallel to `inputs` and `outputs`; one value may be several outputs. `sizes`
+    has the symbols whose values the graph itself computes: a node in whose types or attributes such a symbol stands
+    depends on its value, as it does on its operands.
     """
 
     name: str
@@ -86,28 +101,65 @@ class Graph:
     input_names: list[str] = field(default_factory=list)
     output_names: list[str] = field(default_factory=list)
     ranges: dict[str, Range] = field(default_factory=dict)
+    sizes: dict[str, Size] = field(default_factory=dict)
 
     def nodes(self) -> list[Node]:
         """Every node that an output depends on, and every input, each after its operands; the order is stable."""
-        return topological([*self.inputs, *self.outputs])
+        return topological([*self.inputs, *self.outputs], self.size_nodes if self.sizes else None)
+
+    def size_nodes(self, node: Node) -> list[Node]:
+        """Return the nodes that compute the sizes which `node` needs to be known."""
+        return [self.sizes[name].value.node for name in sorted(node_symbols(node) & self.sizes.keys())]
+
+    def live_sizes(self) -> dict[str, Size]:
+        """Return those of `sizes` that some node needs."""
+        used = {name for node in self.nodes() for name in node_symbols(node)} if self.sizes else set()
+        return {name: size for name, size in self.sizes.items() if name in used}
 
 
-def topological(roots: Iterable[Value]) -> list[Node]:
-    """Nodes reachable from `roots`, operands first, in a deterministic order. Iterative: depth has no limit."""
+def topological(roots: Iterable[Value], more: Callable[[Node], Iterable[Node]] | None = None) -> list[Node]:
+    """Nodes reachable from `roots`, operands first, in a deterministic order. Iterative: depth has no limit.
+
+    `more` gives what else a node comes after.
+    """
     order: list[Node] = []
     done: set[int] = set()
     for root in roots:
-        stack: list[tuple[Node, int]] = [(root.node, 0)]
+        stack: list[tuple[Node, list[Node] | None]] = [(root.node, None)]
         while stack:
-            node, position = stack.pop()
+            node, waiting = stack.pop()
             if id(node) in done:
                 continue
-            if position < len(node.inputs):
-                stack.append((node, position + 1))
-                operand = node.inputs[position].node
+            if waiting is None:
+                waiting = [value.node for value in reversed(node.inputs)]
+                if more is not None:
+                    waiting[:0] = more(node)
+            if waiting:
+                operand = waiting.pop()
+                stack.append((node, waiting))
                 if id(operand) not in done:
-                    stack.append((operand, 0))
+                    stack.append((operand, None))
                 continue
             done.add(id(node))
             order.append(node)
     return order
+
+
+def node_symbols(node: Node) -> set[str]:
+    """Return the symbols in a node's types and attributes."""
+    found: set[str] = set()
+    for thing in (*(type.shape for type in node.types), *node.attrs.values()):
+        found |= _symbols_in(thing)
+    return found
+
+
+def _symbols_in(thing: Any) -> set[str]:
+    if isinstance(thing, Expr):
+        return symbols(thing)
+    if isinstance(thing, View):
+        return _symbols_in((*thing.index, *(part for bound in thing.valid for part in vars(bound).values())))
+    if isinstance(thing, Graph):
+        return {name for node in thing.nodes() for name in node_symbols(node)} - thing.sizes.keys()
+    if isinstance(thing, tuple):
+        return {name for part in thing for name in _symbols_in(part)}
+    return set()

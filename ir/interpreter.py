@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ..plan.dims import evaluate
 from ..plan.dtypes import float64
 from ..plan.errors import InvalidInput, LuminalError
 from .contraction import sum_of_products
 from .feeds import Feeds, bind_feeds
-from .graph import Graph, Node, TensorType, Value
+from .graph import Graph, Node, Size, TensorType, Value
 from .primitives import primitive, shape_at
 
 
@@ -27,6 +28,14 @@ def run(graph: Graph, feeds: Feeds, dims: Mapping[str, int] | None = None, wide:
     """
     arrays, env = bind_feeds(graph, feeds, dims)
     return _Run(graph, arrays, env, wide).outputs()
+
+
+def bind_size(name: str, size: Size, number: int, dims: Mapping[str, int]) -> int:
+    """Return the number that a size has in this run; InvalidInput if it is outside of its bounds."""
+    least, most = int(evaluate(size.least, dims)), int(evaluate(size.most, dims))
+    if not least <= number <= most:
+        raise InvalidInput(f"the size {name!r}, which data decides, is {number}, outside of {least}..{most}")
+    return number
 
 
 @dataclass(frozen=True)
@@ -43,6 +52,7 @@ def _steps(graph: Graph) -> list[_Step]:
     nodes = graph.nodes()
     uses = Counter(value for node in nodes for value in node.inputs)
     uses.update(graph.outputs)
+    uses.update(size.value for size in graph.sizes.values())
     steps: dict[int, _Step] = {}
     for node in nodes:
         product = node.inputs[0].node if node.op == "reduce" and node.attrs["fn"] == "sum" else None
@@ -52,7 +62,7 @@ def _steps(graph: Graph) -> list[_Step]:
             steps[id(node)] = _Step(node, tuple(_behind_view(value) for value in product.inputs), product)
         else:
             steps[id(node)] = _Step(node, node.inputs)
-    needed = {id(value.node) for value in (*graph.inputs, *graph.outputs)}
+    needed = {id(value.node) for value in (*graph.inputs, *graph.outputs, *(s.value for s in graph.sizes.values()))}
     for node in reversed(nodes):
         if id(node) in needed:
             needed.update(id(value.node) for value in steps[id(node)].reads)
@@ -66,7 +76,7 @@ def _behind_view(value: Value) -> Value:
 class _Run:
     def __init__(self, graph: Graph, arrays: list[np.ndarray], env: Mapping[str, int], wide: bool) -> None:
         self.graph = graph
-        self.env = env
+        self.env = dict(env)
         self.wide = wide
         self.fed = {id(value.node): array for value, array in zip(graph.inputs, arrays, strict=True)}
         self.values: dict[Value, np.ndarray] = {}
@@ -77,6 +87,7 @@ class _Run:
         left.update(self.graph.outputs)
         for step in steps:
             result = self.evaluate(step)
+            self.bind_sizes(step.node, result)
             if left[step.node.output]:
                 self.values[step.node.output] = result
             for value in step.reads:
@@ -84,6 +95,12 @@ class _Run:
                 if not left[value]:
                     self.values.pop(value, None)
         return [np.array(self.values[value], order="C") for value in self.graph.outputs]
+
+    def bind_sizes(self, node: Node, result: np.ndarray) -> None:
+        """Give their values to the symbols that stand for what the node computes."""
+        for name, size in self.graph.sizes.items():
+            if size.value.node is node:
+                self.env[name] = bind_size(name, size, int(result), self.env)
 
     def evaluate(self, step: _Step) -> np.ndarray:
         node = step.node

@@ -43,6 +43,7 @@ def violations(graph: Graph) -> list[str]:
     found: list[str] = []
     nodes = graph.nodes()
     _check_signature(graph, found)
+    _check_sizes(graph, found)
     for node in nodes:
         found.extend(f"{_node_text(node)}: {problem}" for problem in _node_problems(node, graph))
     listed = {id(value.node) for value in graph.inputs}
@@ -66,7 +67,8 @@ def _cycle(graph: Graph) -> Node | None:
             elif id(node) not in state:
                 state[id(node)] = 1
                 stack.append((node, True))
-                stack.extend((value.node, False) for value in node.inputs if state.get(id(value.node)) != 2)
+                below = [*(value.node for value in node.inputs), *graph.size_nodes(node)]
+                stack.extend((other, False) for other in below if state.get(id(other)) != 2)
     return None
 
 
@@ -87,6 +89,20 @@ def _check_signature(graph: Graph, found: list[str]) -> None:
     for value, name in zip(graph.outputs, graph.output_names):
         if not 0 <= value.index < len(value.node.types):
             found.append(f"signature: the output {name!r} is output {value.index} of {_node_text(value.node)}")
+
+
+def _check_sizes(graph: Graph, found: list[str]) -> None:
+    fed = {name for value in graph.inputs for extent in value.shape for name in symbols(extent)}
+    for name, size in graph.sizes.items():
+        if size.value.dtype is not int64 or size.value.shape:
+            found.append(f"size {name!r}: {size.value.type}, expected a scalar of int64")
+        if name in fed:
+            found.append(f"size {name!r}: it is a dim of an input too")
+        late = (symbols(size.least) | symbols(size.most)) & graph.sizes.keys()
+        if late:
+            found.append(f"size {name!r}: its bounds {size.least}..{size.most} depend on the size {sorted(late)[0]!r}")
+        if name not in graph.ranges:
+            found.append(f"size {name!r}: the dim has no range")
 
 
 def _node_problems(node: Node, graph: Graph) -> Iterator[str]:

@@ -6,9 +6,10 @@
     %1 = constant c0 (0.5) : float32[]
     %2 = view %1 [] : float32[n, 3]
     %3 = elementwise mul %0 %2 : float32[n, 3]  # ["Scale_1"]
+    size "kept" %7 in 0 .. n
     output "y" %3
 
-A view shows its index expressions, then `where` its bounds and `else` its fill. Constants stand by name; a single
+A `size` is a dim that the graph computes. A view shows its index expressions, then `where` its bounds and `else` its fill. Constants stand by name; a single
 element is shown for the reader. What follows `#` are the ONNX nodes that the node came from.
 """
 
@@ -23,7 +24,7 @@ from ..plan.dims import Dim, Range, parse
 from ..plan.dtypes import BY_NAME
 from ..plan.errors import LuminalError
 from ..plan.view import Bound, Fill, View
-from .graph import Graph, Node, TensorType, Value
+from .graph import Graph, Node, Size, TensorType, Value
 from .primitives import make_node
 
 
@@ -49,6 +50,8 @@ def format_graph(graph: Graph) -> str:
             words.append(_view_text(node.attrs["view"]))
         origin = f"  # {json.dumps(list(node.origin))}" if node.origin else ""
         lines.append(f"%{number} = {' '.join(words)} : {node.types[0]}{origin}")
+    for name, size in graph.live_sizes().items():
+        lines.append(f"size {json.dumps(name)} {names[size.value]} in {size.least} .. {size.most}")
     outputs = zip(graph.output_names, graph.outputs, strict=True)
     lines += [f"output {json.dumps(name)} {names[value]}" for name, value in outputs]
     return "\n".join(lines) + "\n"
@@ -97,6 +100,10 @@ def _read_line(line: str, graph: Graph, values: dict[str, Value], constants: Map
     elif keyword == "dim":
         name, limits = _quoted(rest)
         graph.ranges[name] = Range(*map(int, limits.split()))
+    elif keyword == "size":
+        name, rest = _quoted(rest)
+        value, limits = rest.strip().split(" in ", 1)
+        graph.sizes[name] = Size(values[value], *(parse(limit) for limit in limits.split(" .. ")))
     elif keyword == "output":
         name, value = _quoted(rest)
         graph.output_names.append(name)

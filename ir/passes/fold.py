@@ -12,7 +12,7 @@ batch normalisation folded into its weights as the one constant that it is. Rule
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -60,7 +60,13 @@ class _Folder:
                 images[node.output] = self.image(node, [images[value] for value in node.inputs])
         for name, value in zip(self.graph.output_names, self.graph.outputs, strict=True):
             self.builder.output(name, images[value])
-        return self.builder.graph
+        result = self.builder.graph
+        result.sizes = {
+            name: replace(size, value=images[size.value]) for name, size in self.graph.live_sizes().items()
+        }
+        for name in self.graph.sizes.keys() - result.sizes.keys():
+            del result.ranges[name]
+        return result
 
     def image(self, node: Node, inputs: list[Value]) -> Value:
         splat = self.splat_of_splats(node, inputs)
