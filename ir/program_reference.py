@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -53,11 +54,15 @@ def run_lt(record: LtMatmul, operands: list[np.ndarray]) -> np.ndarray:
     left = left.swapaxes(1, 2) if record.transpose_a else left
     right = right.swapaxes(1, 2) if record.transpose_b else right
     result = record.alpha * np.matmul(left.astype(wide), right.astype(wide))
-    if record.beta != 0.0:
+    if record.has_c:
         places = _addresses(layouts["C"], record.batch, record.stride_c, record.offset_c)
         result = result + record.beta * operands[2][places].astype(wide)
-    if record.epilogue == "bias":
+    if record.has_bias:
         result = result + operands[-1][: record.m].astype(wide)[None, :, None]
+    if record.activation == "relu":
+        result = np.where(result > 0, result, 0.0).astype(wide)  # as the library does it: NaN becomes 0
+    elif record.activation == "gelu":
+        result = 0.5 * result * (1.0 + np.tanh(math.sqrt(2 / math.pi) * (result + 0.044715 * result**3)))
     places = _addresses(layouts["D"], record.batch, record.stride_d, 0)
     out = np.zeros(places.size, record.type_d.numpy)
     out[places] = result.astype(record.type_d.numpy)

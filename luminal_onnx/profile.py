@@ -120,14 +120,16 @@ def library_work(matmul: LtMatmul) -> tuple[int, int]:
     m, n, k, batch = matmul.m, matmul.n, matmul.k, matmul.batch
     copies_a, copies_b = (1 if stride == 0 else batch for stride in (matmul.stride_a, matmul.stride_b))
     read = matmul.type_a.size * k * (m * copies_a + n * copies_b)
-    results = (2 if matmul.beta != 0.0 else 1) * m * n * batch + (m if matmul.epilogue == "bias" else 0)
+    copies_c = 0 if not matmul.has_c else 1 if matmul.stride_c == 0 else batch
+    results = m * n * (batch + copies_c) + (m if matmul.has_bias else 0)
     return read + matmul.type_d.size * results, 2 * m * n * k * batch
 
 
 def _library_name(matmul: LtMatmul) -> str:
     batch = f" x{matmul.batch}" if matmul.batch != 1 else ""
     flags = "".join("T" if transposed else "N" for transposed in (matmul.transpose_a, matmul.transpose_b))
-    extra = f" {matmul.epilogue}" if matmul.epilogue != "default" else ""
+    extra = " +C" if matmul.has_c else ""
+    extra += f" {matmul.epilogue}" if matmul.epilogue != "default" else ""
     return f"{matmul.m}x{matmul.n}x{matmul.k}{batch} {matmul.type_a}→{matmul.type_d} {flags}{extra}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,16 +11,17 @@ from .dims import Dim, parse, substitute
 from .dtypes import BY_NAME, DType, bfloat16, float16, float32, float64
 from .errors import LuminalError
 
-EPILOGUES = ("default", "bias")
+# Each is the activation by name, perhaps after a bias. "gelu" is the tanh approximation; relu turns NaN into 0.
+EPILOGUES = ("default", "bias", "relu", "relu_bias", "gelu", "gelu_bias")
 
 
 @dataclass(frozen=True)
 class LtMatmul:
-    """`D = alpha · op(A) · op(B) + beta · C (+ bias)`, in cuBLASLt's own terms (not the logical problem's).
+    """`D = activation(alpha · op(A) · op(B) + beta · C (+ bias))`, in cuBLASLt's own terms (not the logical problem's).
 
     `m, n, k` and leading dimensions are as handed to the library; `order_*` is "col" or "row"; `stride_*` are the element
     distances between the matrices of a batch; `offset_*` are elements from the start of the buffer. All may be symbolic.
-    Bias is a vector of m elements of D's type, added along D's rows; it needs a column-ordered D.
+    C has D's type. Bias is a vector of m elements of D's type, added along D's rows. An epilogue needs a column-ordered D.
     """
 
     m: Dim
@@ -54,15 +56,36 @@ class LtMatmul:
     @property
     def operand_count(self) -> int:
         """Buffers read: A, B, then C if beta ≠ 0, then the bias if the epilogue has one."""
-        return 2 + (self.beta != 0.0) + (self.epilogue == "bias")
+        return 2 + self.has_c + self.has_bias
+
+    @property
+    def has_c(self) -> bool:
+        return self.beta != 0.0
+
+    @property
+    def has_bias(self) -> bool:
+        return self.epilogue.endswith("bias")
+
+    @property
+    def activation(self) -> str:
+        """What is applied last: "relu", "gelu", or "" for nothing."""
+        return self.epilogue.split("_")[0] if self.epilogue not in ("default", "bias") else ""
 
     def validate(self) -> None:
         """Raise LuminalError unless the library accepts this record; symbolic sizes are checked where they are known."""
         problems = []
         if self.epilogue not in EPILOGUES:
             problems.append(f"epilogue {self.epilogue!r} is not one of {EPILOGUES}")
-        if self.epilogue == "bias" and self.order_d != "col":
+        if self.has_bias and self.order_d != "col":
             problems.append("a bias needs a column-ordered D")
+        if self.activation and self.order_d != "col":
+            problems.append("an activation needs a column-ordered D")
+        if self.activation and self.type_d == float64:
+            problems.append(f"no {self.activation} of {self.type_d}")
+        if not (math.isfinite(self.alpha) and math.isfinite(self.beta)):
+            problems.append(f"alpha is {self.alpha} and beta {self.beta}; both must be finite")
+        if self.alpha == 0.0:
+            problems.append("alpha is 0: A and B would not be read, nor their NaN and infinities spread")
         if self.type_a != self.type_b:
             problems.append(f"A is {self.type_a}, B is {self.type_b}; they must be equal")
         allowed = {float64: (float64,), float32: (float32,), float16: (float16, float32), bfloat16: (bfloat16, float32)}
@@ -70,7 +93,7 @@ class LtMatmul:
             problems.append(f"no product of {self.type_a} gives {self.type_d}")
         if self.compute != (float64 if self.type_a == float64 else float32):
             problems.append(f"compute type {self.compute} does not fit operands of {self.type_a}")
-        if self.beta != 0.0 and self.order_c != self.order_d:
+        if self.has_c and self.order_c != self.order_d:
             problems.append("C and D must have the same order")
         for name in ("order_a", "order_b", "order_c", "order_d"):
             if getattr(self, name) not in ("col", "row"):
@@ -83,15 +106,34 @@ class LtMatmul:
             size = getattr(self, name)
             if isinstance(size, int) and size < 1:
                 problems.append(f"{name} is {size}, at least 1 needed")
+        for name in ("stride_a", "stride_b", "stride_c", "stride_d", "offset_a", "offset_b", "offset_c"):
+            value = getattr(self, name)
+            if isinstance(value, int) and value < 0:
+                problems.append(f"{name} is {value}, which is negative")
+        if not problems and self._overlaps():
+            problems.append(f"the matrices of D overlap: their distance is {self.stride_d}")
         if problems:
             raise LuminalError(f"cuBLASLt record is not valid: {'; '.join(problems)}. Record: {self}")
+
+    def _overlaps(self) -> bool:
+        """Say whether two of D's elements certainly share a place. Matrices of a batch may lie between one another's columns."""
+        inner, outer = (self.m, self.n) if self.order_d == "col" else (self.n, self.m)
+        axes = [(1, inner), (self.ldd, outer), (self.stride_d, self.batch)]
+        if not all(isinstance(value, int) for axis in axes for value in axis):
+            return False
+        reached = 0  # the farthest element that the axes so far reach
+        for stride, extent in sorted(axis for axis in axes if axis[1] > 1):
+            if stride <= reached:
+                return True
+            reached += stride * (extent - 1)
+        return False
 
     def _matrices(self) -> list[tuple[str, Dim, Dim, Dim, str]]:
         a = (self.k, self.m) if self.transpose_a else (self.m, self.k)
         b = (self.n, self.k) if self.transpose_b else (self.k, self.n)
         matrices = [("A", self.lda, *a, self.order_a), ("B", self.ldb, *b, self.order_b)]
         matrices.append(("D", self.ldd, self.m, self.n, self.order_d))
-        if self.beta != 0.0:
+        if self.has_c:
             matrices.append(("C", self.ldc, self.m, self.n, self.order_c))
         return matrices
 

@@ -11,12 +11,14 @@ import numpy as np
 
 from ..plan.dtypes import DType, bfloat16, float16, float32, float64
 from ..plan.errors import LuminalError, MissingDependency
-from ..plan.lt import LtMatmul
+from ..plan.lt import EPILOGUES, LtMatmul
 
 WORKSPACE_BYTES = 32 << 20
 PLANS_KEPT = 1024
 _INSTALL = "pip install 'luminal-onnx[gpu]'"
 _DATA_TYPES = {float32: 0, float64: 1, float16: 2, bfloat16: 14}  # cudaDataType
+# Ours begin with the activation, the library's end with the bias too; its GELU is the approximation by tanh.
+_EPILOGUES = {name: name.upper() for name in EPILOGUES if name != "default"}
 _MOST_ALIGNMENT = 256
 _HEURISTIC_RESULT_WORDS = 12  # cublasLtMatmulHeuristicResult_t: 8 of algorithm, then workspace, state, waves, reserved
 
@@ -68,8 +70,8 @@ class LtLibrary:
         """
         a = operands[0] + record.offset_a * record.type_a.size
         b = operands[1] + record.offset_b * record.type_b.size
-        c = operands[2] + record.offset_c * record.type_d.size if record.beta != 0.0 else out
-        bias = operands[-1] if record.epilogue == "bias" else 0
+        c = operands[2] + record.offset_c * record.type_d.size if record.has_c else out
+        bias = operands[-1] if record.has_bias else 0
         alignments = tuple(alignment(address) for address in (a, b, c, out, bias or _MOST_ALIGNMENT))
         with self._lock:
             key = (*vars(record).values(), alignments)
@@ -110,14 +112,16 @@ class LtLibrary:
         try:
             self._describe(description, "TRANSA", int(record.transpose_a), np.int32)
             self._describe(description, "TRANSB", int(record.transpose_b), np.int32)
+            if record.epilogue != "default":
+                epilogue = lt.Epilogue[_EPILOGUES[record.epilogue]]
+                self._describe(description, "EPILOGUE", int(epilogue), np.uint32)
             if bias:
-                self._describe(description, "EPILOGUE", int(lt.Epilogue.BIAS), np.uint32)
                 self._describe(description, "BIAS_DATA_TYPE", _DATA_TYPES[record.type_d], np.int32)
                 self._describe(description, "BIAS_POINTER", bias, np.uint64)
             matrices = record.matrices()
             matrices.setdefault("C", matrices["D"])
             strides = {"A": record.stride_a, "B": record.stride_b, "D": record.stride_d}
-            strides["C"] = record.stride_c if record.beta != 0.0 else record.stride_d
+            strides["C"] = record.stride_c if record.has_c else record.stride_d
             types = {"A": record.type_a, "B": record.type_b, "C": record.type_d, "D": record.type_d}
             for label, matrix in matrices.items():
                 layouts[label] = self._layout(types[label], matrix, record.batch, strides[label])

@@ -12,7 +12,7 @@ from ..plan.lt import LtMatmul
 
 
 def run_matmul(record: LtMatmul, out: np.ndarray, operands: Sequence[np.ndarray]) -> None:
-    """Compute `record`, whose sizes are all numbers, into `out`.
+    """Compute `record`, whose sizes are all numbers, into `out`, which may be the buffer of C laid out as D is.
 
     `out` and `operands` (A, B, then C if beta ≠ 0, then the bias if the epilogue has one) are the buffers, flat, each of
     its type in the record. Sums are of float32, of float64 for float64 operands, and rounded once, when stored.
@@ -33,14 +33,30 @@ def run_matmul(record: LtMatmul, out: np.ndarray, operands: Sequence[np.ndarray]
         result = np.matmul(a.astype(wide, copy=False), b.astype(wide, copy=False))
         if record.alpha != 1.0:
             result *= wide.type(record.alpha)
-        if record.beta != 0.0:
+        if record.has_c:
             c = _matrices("C", operands[2], record, record.type_d, matrices["C"], record.stride_c, record.offset_c)
             result += wide.type(record.beta) * c.astype(wide)
-        if record.epilogue == "bias":
+        if record.has_bias:
             bias = operands[-1]
             _check("the bias", bias, record.type_d, record.m, record)
             result += bias[: record.m].astype(wide)[:, None]
+        if record.activation:
+            result = ACTIVATIONS[record.activation](result)
         d[...] = result.astype(record.type_d.numpy)
+
+
+def _relu(x: np.ndarray) -> np.ndarray:
+    """The library's: NaN becomes 0."""
+    return np.where(x > 0, x, x.dtype.type(0))
+
+
+def _gelu(x: np.ndarray) -> np.ndarray:
+    """The library's: the approximation by tanh."""
+    inner = np.sqrt(2 / np.pi).astype(x.dtype) * (x + x.dtype.type(0.044715) * x * x * x)
+    return x.dtype.type(0.5) * x * (1 + np.tanh(inner))
+
+
+ACTIVATIONS = {"relu": _relu, "gelu": _gelu}
 
 
 def _matrices(

@@ -266,7 +266,7 @@ class FakeCublasLt:
     """The bindings of cuBLASLt that the runtime calls; a product is computed from the descriptors that were set."""
 
     MatmulDescAttribute = MatrixLayoutAttribute = MatmulPreferenceAttribute = _Names
-    Epilogue = SimpleNamespace(BIAS=4)
+    Epilogue = enum.IntEnum("Epilogue", {"RELU": 2, "BIAS": 4, "RELU_BIAS": 6, "GELU": 32, "GELU_BIAS": 36})
     Order = SimpleNamespace(COL=0, ROW=1)
     ComputeType = SimpleNamespace(COMPUTE_32F=68, COMPUTE_64F=70)
 
@@ -333,15 +333,16 @@ class FakeCublasLt:
             if name != "c":
                 values[f"type_{name}"] = _TYPES[layout["type"]]
         assert layouts["c"]["type"] == layouts["d"]["type"]
-        bias = description.get("EPILOGUE") == 4
+        epilogue = self.Epilogue(description["EPILOGUE"]).name.lower() if "EPILOGUE" in description else "default"
         a_shape = layouts["a"]["rows"], layouts["a"]["cols"]
         record = LtMatmul(
             m=layouts["d"]["rows"], n=layouts["d"]["cols"], k=a_shape[0] if values["transpose_a"] else a_shape[1],
             batch=layouts["d"].get("BATCH_COUNT", 1), compute=float64 if description["compute"] == 70 else float32,
-            alpha=alpha, beta=beta, epilogue="bias" if bias else "default", **values,
+            alpha=alpha, beta=beta, epilogue=epilogue, **values,
         )  # fmt: skip
         record.validate()
-        pointers = [a, b] + ([c] if beta else []) + ([description["BIAS_POINTER"]] if bias else [])
+        bias = [description["BIAS_POINTER"]] if record.has_bias else []
+        pointers = [a, b] + ([c] if beta else []) + bias
         types = [record.type_a, record.type_b] + [record.type_d] * (len(pointers) - 2)
 
         def run():

@@ -41,6 +41,8 @@ def test_every_record_that_validates_runs(data):
         orders=orders, padding=draw(st.integers(0, 3)), offset=draw(st.integers(0, 7)), dtype=dtype, type_d=type_d,
         alpha=draw(st.sampled_from([1.0, 0.125, -2.0])), beta=draw(st.sampled_from([0.0, 1.0, -0.5])),
         bias=orders[2] == "c" and draw(st.booleans()),
+        activation=draw(st.sampled_from(["", "relu", "gelu"])) if orders[2] == "c" and dtype is not float64 else "",
+        shared=draw(st.sampled_from(["", "b", "c", "bc"])), interleaved=draw(st.booleans()),
     )  # fmt: skip
     out = case.before.copy()
     run_matmul(case.record, out, case.operands)
@@ -83,7 +85,64 @@ def test_wrong_operands_are_named():
         run_matmul(case.record, case.before, [case.operands[0].astype(np.float64), case.operands[1]])
 
 
-def test_an_invalid_record_is_refused():
+def test_relu_turns_nan_into_zero_and_gelu_keeps_it():
+    for activation, expected in (("relu", 0.0), ("gelu", np.nan)):
+        case = make_case(1, activation=activation)
+        case.operands[0][0] = np.nan
+        run_matmul(case.record, case.before, case.operands)
+        np.testing.assert_array_equal(case.before[:77].reshape(11, 7)[:, 0], expected)
+
+
+def test_d_may_take_the_place_of_c():
+    case = make_case(4, beta=1.0, alpha=0.5, batch=3, activation="relu", bias=True)
+    out = case.operands[2].copy()
+    run_matmul(case.record, out, [*case.operands[:2], out, case.operands[3]])
+    expected = case.before.copy()
+    run_matmul(case.record, expected, case.operands)
+    np.testing.assert_array_equal(out[:231], expected[:231])
+
+
+# m 7, n 11, k 5; A and B are packed, D is column-ordered.
+REFUSED = {
+    "bias on rows": ({"order_d": "row", "ldd": 11, "epilogue": "bias"}, "a bias needs a column-ordered D"),
+    "relu on rows": ({"order_d": "row", "ldd": 11, "epilogue": "relu"}, "an activation needs a column-ordered D"),
+    "unknown epilogue": ({"epilogue": "erf"}, "epilogue 'erf' is not one of"),
+    "two operand types": ({"type_b": float16}, "A is float32, B is float16"),
+    "narrower result": ({"type_d": float16}, "no product of float32 gives float16"),
+    "other 16 bits": ({"type_a": float16, "type_b": float16, "type_d": bfloat16}, "no product of float16 gives bfloat16"),
+    "f64 in f32": ({"type_a": float64, "type_b": float64, "type_d": float64}, "compute type float32 does not fit"),
+    "f64 activation": (
+        {"type_a": float64, "type_b": float64, "type_d": float64, "compute": float64, "epilogue": "relu"},
+        "no relu of float64",
+    ),
+    "c in another order": ({"beta": 1.0, "order_c": "row", "ldc": 11}, "C and D must have the same order"),
+    "c of one row": ({"beta": 1.0, "ldc": 0}, "leading dimension of C is 0, at least 7 needed"),
+    "short lda": ({"lda": 6}, "leading dimension of A is 6, at least 7 needed"),
+    "short ldb": ({"ldb": 4}, "leading dimension of B is 4, at least 5 needed"),
+    "short ldd": ({"ldd": 6}, "leading dimension of D is 6, at least 7 needed"),
+    "no terms": ({"k": 0}, "k is 0"),
+    "no rows": ({"m": 0}, "m is 0"),
+    "no batch": ({"batch": 0}, "batch is 0"),
+    "alpha of nothing": ({"alpha": 0.0}, "alpha is 0"),
+    "alpha without end": ({"alpha": float("inf")}, "must be finite"),
+    "beta that is none": ({"beta": float("nan"), "ldc": 7}, "must be finite"),
+    "backwards": ({"batch": 3, "stride_a": -35, "stride_b": 55, "stride_d": 77}, "stride_a is -35"),
+    "before the start": ({"offset_b": -1}, "offset_b is -1"),
+    "one d for all": ({"batch": 3, "stride_a": 35, "stride_b": 55, "stride_d": 0}, "the matrices of D overlap"),
+    "d upon d": ({"batch": 3, "stride_a": 35, "stride_b": 55, "stride_d": 76}, "the matrices of D overlap"),
+    "d too near": ({"batch": 3, "stride_d": 7, "ldd": 20}, "the matrices of D overlap"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_an_invalid_record_is_refused(name):
+    changes, message = REFUSED[name]
     record = make_case(0).record
-    with pytest.raises(LuminalError, match="a bias needs a column-ordered D"):
-        LtMatmul(**{**vars(record), "order_d": "row", "ldd": 11, "epilogue": "bias"}).validate()
+    with pytest.raises(LuminalError, match=message):
+        LtMatmul(**{**vars(record), **changes}).validate()
+
+
+def test_matrices_may_lie_between_one_anothers_columns():
+    record = make_case(0).record
+    LtMatmul(**{**vars(record), "batch": 3, "stride_d": 7, "ldd": 21}).validate()
+    assert make_case(0, batch=3, interleaved=True).record.stride_d == 7
