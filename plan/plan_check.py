@@ -16,21 +16,37 @@ if TYPE_CHECKING:
     from .records import Buffer, Plan
 
 
+_SHARED = "which the result of a loop or branch may share"
+
+
 def check_plan(plan: Plan) -> None:
     """Raise LuminalError if the plan is not valid; see `Plan.validate`."""
     _Check(plan).run()
 
 
 class _Scope:
-    """What is known at one place of the tree: buffers that hold a value, and symbols that have one."""
+    """What is known at one place of the tree: buffers that hold a value, and symbols that have one.
 
-    def __init__(self, ready: Iterable[int], known: Iterable[str], fixed: Iterable[int]) -> None:
+    `fixed` are the buffers that no step may write there, and why.
+    """
+
+    def __init__(self, ready: Iterable[int], known: Iterable[str], fixed: Mapping[int, str]) -> None:
         self.ready = set(ready)
         self.known = set(known)
-        self.fixed = frozenset(fixed)  # not to be written: inputs, weights, and what was written outside of this scope
+        self.fixed = dict(fixed)
 
     def inner(self) -> _Scope:
-        return _Scope(self.ready, self.known, self.ready)
+        fixed = {buffer: self.fixed.get(buffer, "written outside of this body or branch") for buffer in self.ready}
+        return _Scope(self.ready, self.known, fixed)
+
+    def fix(self, buffers: Iterable[int], why: str) -> None:
+        for buffer in buffers:
+            self.fixed.setdefault(buffer, why)
+
+    def set(self, buffer: int) -> None:
+        """Note a value that a node gives; it may lie where another value lies."""
+        self.ready.add(buffer)
+        self.fix((buffer,), "which a loop or branch gives")
 
 
 class _Check:
@@ -38,6 +54,7 @@ class _Check:
         self.plan = plan
         self.buffers: Mapping[int, Buffer] = {buffer.id: buffer for buffer in plan.buffers}
         self.late = bound_symbols(plan.root)
+        self.writers: dict[int, _Scope] = {}  # the one scope whose steps write a buffer
         self.position = 0
         self.loops = self.branches = 0
 
@@ -45,7 +62,8 @@ class _Check:
         plan = self.plan
         given = {buffer.id for buffer in plan.buffers if buffer.kind != "temporary"}
         shapes = [dim for port in plan.inputs for dim in port.shape]
-        scope = _Scope(given, (set(plan.ranges) | _symbols(shapes)) - self.late, given)
+        fixed = dict.fromkeys(given, "an input or weight")
+        scope = _Scope(given, (set(plan.ranges) | _symbols(shapes)) - self.late, fixed)
         if taken := _symbols(shapes) & self.late:
             raise LuminalError(f"dim {', '.join(sorted(taken))} is both the size of an input and set by the plan")
         self.tree(plan.root, scope)
@@ -79,10 +97,11 @@ class _Check:
         for buffer in step.reads:
             self.reads(where, buffer, scope)
         for buffer in step.writes:
-            if buffer in scope.fixed:
-                kind = self.buffers[buffer].kind
-                what = "written outside of this body or branch" if kind == "temporary" else "an input or weight"
-                raise LuminalError(f"{where} writes buffer {buffer}, {what}")
+            why = scope.fixed.get(buffer)
+            if why is None and self.writers.setdefault(buffer, scope) is not scope:
+                why = "written in another body or branch"
+            if why is not None:
+                raise LuminalError(f"{where} writes buffer {buffer}, {why}")
         scope.ready.update(step.writes)
         if unknown := symbols_of(step) & self.late - scope.known:
             raise LuminalError(f"{where} needs dim {', '.join(sorted(unknown))}, which has no value there")
@@ -103,8 +122,7 @@ class _Check:
         for carried in loop.carried:
             self.reads(where, carried.initial, scope)
             self.fresh(where, carried.state, body)
-        body.ready.update(carried.state for carried in loop.carried)
-        body.fixed = body.fixed | body.ready
+            body.set(carried.state)
         if loop.condition is not None:
             self.scalar(where, loop.condition[0], bool_, scope)
         self.tree(loop.body, body)
@@ -117,6 +135,8 @@ class _Check:
                 self.same_type(where, carried.initial, other)
             self.free_of(where, carried.state, loop.trip)
             body.ready.add(carried.result)
+            scope.set(carried.result)
+            scope.fix({carried.initial, carried.next} & scope.ready, _SHARED)
         if loop.count is not None:
             self.bind(where, loop.count, scope)
         made: Dim = loop.trips if loop.count is None else symbol(loop.count)
@@ -126,8 +146,7 @@ class _Check:
             self.same_type(where, row.row, row.result, (made,))
             self.free_of(where, row.row, loop.trip)
             body.ready.add(row.result)
-        scope.ready.update(carried.result for carried in loop.carried)
-        scope.ready.update(row.result for row in loop.rows)
+            scope.set(row.result)
 
     def branch(self, node: If, scope: _Scope) -> None:
         where = f"branch {self.branches}"
@@ -143,7 +162,8 @@ class _Check:
                 self.reads(where, buffer, side)
                 self.fresh(where, merged.result, side)
                 self.same_type(where, buffer, merged.result)
-            scope.ready.add(merged.result)
+            scope.fix({merged.then, merged.otherwise} & scope.ready, _SHARED)
+            scope.set(merged.result)
             for side in sides:
                 side.ready.add(merged.result)
 

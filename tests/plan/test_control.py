@@ -79,8 +79,9 @@ SOUND = {
     "one size in both branches": plan(
         replace(BRANCH, then=Sequence((SIZE, BRANCH.then)), otherwise=Sequence((SIZE, BRANCH.otherwise))), OUT
     ),
+    "a buffer written twice": plan(Sequence((Segment((step([OUT], [X]), step([OUT], [X]))), BRANCH.then, SIZE)), OUT),
     "loop in a branch in a loop": plan(
-        replace(LOOP, body=Sequence((If(GO, replace(LOOP, trip="u", count="k", rows=(), carried=()), Segment(())), LOOP.body))),
+        replace(LOOP, body=Sequence((If(GO, Loop("u", T + 1, Segment((step([OTHER], [X], symbol("u")),))), Segment(())), LOOP.body))),
         RESULT,
     ),
 }  # fmt: skip
@@ -119,8 +120,32 @@ FOUND_WRONG = {
     "step 1 writes buffer 7, written outside": plan(
         Sequence((Segment((step([OTHER], [X]),)), replace(LOOP, body=Segment((step([OTHER, NEXT, ON], [X]),))))), OUT
     ),
-    "step 0 writes buffer 8, written outside": body(step([STATE, NEXT, ON], [X])),
+    "step 0 writes buffer 8, which a loop or branch gives": body(step([STATE, NEXT, ON], [X])),
     "step 0 writes buffer 0, an input or weight": body(step([X, NEXT, ON], [X])),
+    "step 1 writes buffer 9, which a loop or branch gives": plan(Sequence((LOOP, Segment((step([RESULT], [X]),)))), X),
+    "step 2 writes buffer 7, which the result of a loop": plan(
+        Sequence(
+            (
+                Segment((step([OTHER], [X]),)),
+                replace(LOOP, carried=(Carried(OTHER, STATE, NEXT, RESULT),)),
+                Segment((step([OTHER], [X]),)),
+            )
+        ),
+        X,
+    ),
+    "step 1 writes buffer 3, written in another body": plan(
+        replace(BRANCH, otherwise=Segment((step([NEXT], [X]),))), OUT
+    ),
+    "step 2 writes buffer 7, which the result of a loop or branch": plan(
+        Sequence(
+            (
+                Segment((step([OTHER], [X]),)),
+                replace(BRANCH, results=(Merged(NEXT, OTHER, OUT),)),
+                Segment((step([OTHER], [X]),)),
+            )
+        ),
+        OUT,
+    ),
     "reads buffer 3 before": body(step([ON], [X])),
     "loop 0 over 't' reads buffer 4 before": body(step([NEXT], [X])),
     "loop 0 over 't' looks at buffer 3, float32.n.: expected one bool": body(step([NEXT], [X]), condition=(GO, NEXT)),
