@@ -14,7 +14,7 @@ from luminal_onnx.feeding import check_names, make_feeds
 from luminal_onnx.plan.errors import InvalidInput
 from luminal_onnx.plan.signature import Signature
 from luminal_onnx.runtime.artifact import Artifact
-from luminal_onnx.runtime.binding import bind_dims
+from luminal_onnx.runtime.input_dims import bind_dims
 from luminal_onnx.runtime.session import InferenceSession
 from luminal_onnx.sampling import ValueRange, free_symbols, index_ranges, sample_feeds
 

@@ -6,12 +6,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ..plan.dims import Dim, Expr, evaluate, symbol, symbols
+from ..plan.dims import Dim, evaluate
 from ..plan.errors import InvalidInput, LuminalError
 from ..plan.lt import LtMatmul
 from ..plan.records import KernelRecord, KernelStep, LtStep, Plan
-from ..plan.signature import InputPort, Signature
-from ..plan.solving import solve
+from .input_dims import told
 from .memory import MemoryPlan, plan_memory
 
 _GRID_LIMITS = (2**31 - 1, 65535, 65535)
@@ -124,7 +123,7 @@ def _kernel(step: KernelStep, dims: Mapping[str, int]) -> KernelLaunch | None:
     for axis, (size, limit) in enumerate(zip(grid, _GRID_LIMITS)):
         if not 0 < size <= limit:
             raise InvalidInput(
-                f"kernel {record.name} would need a grid of {size} on axis {axis} for {_told(dims)}, "
+                f"kernel {record.name} would need a grid of {size} on axis {axis} for {told(dims)}, "
                 f"at most {limit} can be launched; run smaller shapes"
             )
     scalars = _shape(record.scalars, dims)
@@ -132,7 +131,7 @@ def _kernel(step: KernelStep, dims: Mapping[str, int]) -> KernelLaunch | None:
     for dim, value in zip(record.scalars, scalars):
         if not low <= value <= high:
             raise InvalidInput(
-                f"kernel {record.name} counts in {record.scalar_bits} bits, but {dim} is {value} for {_told(dims)}; "
+                f"kernel {record.name} counts in {record.scalar_bits} bits, but {dim} is {value} for {told(dims)}; "
                 "compile with a range that includes these shapes"
             )
     return KernelLaunch(record, grid, scalars, step.writes, step.reads, step.origin)
@@ -145,88 +144,3 @@ def _library_call(step: LtStep, dims: Mapping[str, int]) -> LtLaunch | None:
     if matmul.k != 0:
         matmul.validate()
     return LtLaunch(matmul, step.writes, step.reads, step.origin)
-
-
-def _told(dims: Mapping[str, int]) -> str:
-    return ", ".join(f"{name}={value}" for name, value in dims.items()) or "this model"
-
-
-def bind_dims(signature: Signature, shapes: Sequence[Sequence[int]]) -> dict[str, int]:
-    """Return the value of every dim symbol, given the shape of each input; ranks must be right already.
-
-    Raises InvalidInput, in ONNX Runtime's words, if a size is not what the model says, lies outside its range, or
-    contradicts another input.
-    """
-    dims: dict[str, int] = {name: r.min for name, r in signature.ranges.items() if r.min == r.max}
-    first_seen: dict[str, str] = {}
-    for port, shape in zip(signature.inputs, shapes):
-        for axis, (dim, size) in enumerate(zip(port.shape, shape)):
-            name = symbol_name(dim)
-            if name is None:
-                continue
-            if name not in first_seen:
-                allowed = signature.ranges.get(name)
-                if allowed is not None and not allowed.min <= size <= allowed.max:
-                    raise InvalidInput(
-                        f"{_invalid(port, axis)} Expected: {name} in {allowed.min}..{allowed.max} Got: {size}\n"
-                        f" Feed a size in that range, or compile with --dim {name}=MIN:OPT:MAX."
-                    )
-                dims[name] = size
-                first_seen[name] = f"input {port.name!r} axis {axis}"
-            elif dims[name] != size:
-                raise InvalidInput(
-                    f"{_invalid(port, axis)} Expected: {dims[name]} Got: {size}\n"
-                    f" Dim {name} is {dims[name]} from {first_seen[name]}; it must be the same everywhere."
-                )
-    _solve_others(signature, shapes, dims)
-    for port, shape in zip(signature.inputs, shapes):
-        for axis, (dim, size) in enumerate(zip(port.shape, shape)):
-            expected = _evaluated(dim, dims, port)
-            if expected != size:
-                told = "" if isinstance(dim, int) else f" ({dim} for {_told(dims)})"
-                raise InvalidInput(
-                    f"{_invalid(port, axis)} Expected: {expected}{told} Got: {size}\n"
-                    " Please fix either the inputs/outputs or the model."
-                )
-    return dims
-
-
-def _solve_others(signature: Signature, shapes: Sequence[Sequence[int]], dims: dict[str, int]) -> None:
-    """Add symbols that no axis shows alone, such as h where an axis is `32*h`."""
-    for port, shape in zip(signature.inputs, shapes):
-        for axis, (dim, size) in enumerate(zip(port.shape, shape)):
-            solved = solve(dim, size)
-            if solved is None or solved[0] in dims:
-                continue
-            name, value = solved
-            allowed = signature.ranges.get(name)
-            if allowed is not None and not allowed.min <= value <= allowed.max:
-                raise InvalidInput(
-                    f"{_invalid(port, axis)} Expected: {dim} with {name} in {allowed.min}..{allowed.max} Got: {size}\n"
-                    f" Feed a size in that range, or compile with --dim {name}=MIN:OPT:MAX."
-                )
-            dims[name] = value
-
-
-def symbol_name(dim: Dim) -> str | None:
-    """Return the name of a dim that is a single symbol, else None."""
-    if not isinstance(dim, Expr):
-        return None
-    names = symbols(dim)
-    if len(names) != 1:
-        return None
-    (name,) = names
-    return name if dim == symbol(name) else None
-
-
-def _evaluated(dim: Dim, dims: Mapping[str, int], port: InputPort) -> int:
-    if isinstance(dim, int):
-        return dim
-    unknown = sorted(symbols(dim) - set(dims))
-    if unknown:
-        raise LuminalError(f"input {port.name!r}: dim {', '.join(unknown)} of {dim} is the size of no input axis")
-    return int(evaluate(dim, dims))
-
-
-def _invalid(port: InputPort, axis: int) -> str:
-    return f"Got invalid dimensions for input: {port.name} for the following indices\n index: {axis}"

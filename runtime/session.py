@@ -20,8 +20,9 @@ from ..plan.records import Plan
 from ..plan.signature import InputPort, OutputPort, Signature
 from .artifact import Artifact
 from .backend import Backend
-from .binding import BoundPlan, bind, bind_dims, symbol_name
+from .binding import BoundPlan, bind
 from .feeds import check_feeds
+from .input_dims import bind_dims, symbol_name
 from .pool import BoundedCache
 
 PROVIDER = "LuminalExecutionProvider"
