@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..ir.graph import TensorType
-from ..ir.program import LtKernel, Program, RegionKernel, ScatterKernel, Tensor
+from ..ir.program import LtKernel, Program, RegionKernel, ScatterKernel, SizeRead, Tensor
 from ..ir.region import Region
 from ..ir.schedule import MATMUL_MMA, MATMULS, ROW_THREAD, classify_matmul
+from ..plan.control import Segment, Sequence, Tree, steps_of
+from ..plan.control import Size as SizeNode
 from ..plan.dims import Ranges, product
 from ..plan.errors import LuminalError
-from ..plan.records import Buffer, KernelRecord, KernelStep, LtStep, Plan, Port, Segment, Step
+from ..plan.records import Buffer, KernelRecord, KernelStep, LtStep, Plan, Port, Step
 from . import matmul, matmul_mma
 from .region_kernels import lower_region
 from .scatter import SCRATCH, lower_scatter
@@ -44,22 +46,39 @@ class _Lowering:
         self.regions: dict[tuple, tuple[KernelRecord, str]] = {}
 
     def run(self) -> Lowered:
-        steps = [step for kernel in self.program.kernels for step in self._steps(kernel)]
+        root = self._tree()
         weights: dict[str, np.ndarray] = {}
-        buffers = [self._buffer(tensor, weights) for tensor in self._used(steps)]
+        buffers = [self._buffer(tensor, weights) for tensor in self._used(root)]
         plan = Plan(
             arch=self.arch,
             buffers=(*buffers, *self.scratch),
             inputs=tuple(Port(name, type.dtype, type.shape, at) for name, type, at in self.program.inputs),
             outputs=tuple(Port(name, type.dtype, type.shape, at) for name, type, at in self.program.outputs),
-            root=Segment(tuple(steps)),
+            root=root,
             ranges=dict(self.program.ranges),
         )
         plan.validate()
         return Lowered(plan, self.sources, weights)
 
-    def _used(self, steps: list[Step]) -> list[Tensor]:
-        used = {at for step in steps for at in (*step.reads, *step.writes)}
+    def _tree(self) -> Tree:
+        """Return the steps in segments, between them the points at which sizes are read."""
+        children: list[Tree] = []
+        steps: list[Step] = []
+        for kernel in self.program.kernels:
+            if isinstance(kernel, SizeRead):
+                if steps:
+                    children.append(Segment(tuple(steps)))
+                children.append(SizeNode(kernel.symbol, kernel.reads[0], kernel.least, kernel.most))
+                steps = []
+            else:
+                steps.extend(self._steps(kernel))
+        if steps or not children:
+            children.append(Segment(tuple(steps)))
+        return children[0] if len(children) == 1 else Sequence(tuple(children))
+
+    def _used(self, root: Tree) -> list[Tensor]:
+        used = {at for step in steps_of(root) for at in (*step.reads, *step.writes)}
+        used |= {kernel.reads[0] for kernel in self.program.kernels if isinstance(kernel, SizeRead)}
         used |= {at for _, _, at in (*self.program.inputs, *self.program.outputs)}
         return [tensor for tensor in self.program.tensors if tensor.id in used]
 

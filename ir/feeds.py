@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ..plan.dims import evaluate, symbol, symbols
+from ..plan.dims import Dim, evaluate, symbol, symbols
 from ..plan.dtypes import from_numpy
 from ..plan.errors import InvalidInput
 from ..plan.solving import solve
@@ -46,6 +46,14 @@ def bind_feeds(
         if limits is not None and not limits.min <= size <= limits.max:
             raise InvalidInput(f"the dim {dim!r} is {size}, outside its range {limits.min}..{limits.max}")
     return arrays, env
+
+
+def bind_size(name: str, least: Dim, most: Dim, number: int, dims: Mapping[str, int]) -> int:
+    """Return the number that a size has in this run; InvalidInput if it is outside of its bounds."""
+    low, high = int(evaluate(least, dims)), int(evaluate(most, dims))
+    if not low <= number <= high:
+        raise InvalidInput(f"the size {name!r}, which data decides, is {number}, outside of {low}..{high}")
+    return number
 
 
 def _in_order(graph: Graph, feeds: Feeds) -> list[np.ndarray]:

@@ -147,19 +147,18 @@ def topological(roots: Iterable[Value], more: Callable[[Node], Iterable[Node]] |
 
 def node_symbols(node: Node) -> set[str]:
     """Return the symbols in a node's types and attributes."""
-    found: set[str] = set()
-    for thing in (*(type.shape for type in node.types), *node.attrs.values()):
-        found |= _symbols_in(thing)
-    return found
+    return symbols_in((*(type.shape for type in node.types), *node.attrs.values()))
 
 
-def _symbols_in(thing: Any) -> set[str]:
+def symbols_in(thing: Any) -> set[str]:
+    """Return the symbols in a dim, a view, a graph's nodes, or in all members of a tuple or values of a mapping."""
     if isinstance(thing, Expr):
         return symbols(thing)
     if isinstance(thing, View):
-        return _symbols_in((*thing.index, *(part for bound in thing.valid for part in vars(bound).values())))
+        return symbols_in((*thing.index, *map(vars, thing.valid)))
     if isinstance(thing, Graph):
         return {name for node in thing.nodes() for name in node_symbols(node)} - thing.sizes.keys()
-    if isinstance(thing, tuple):
-        return {name for part in thing for name in _symbols_in(part)}
+    if isinstance(thing, tuple | dict):
+        parts = thing.values() if isinstance(thing, dict) else thing
+        return {name for part in parts for name in symbols_in(part)}
     return set()

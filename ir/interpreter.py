@@ -11,12 +11,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..plan.dims import evaluate
 from ..plan.dtypes import float64
 from ..plan.errors import InvalidInput, LuminalError
 from .contraction import sum_of_products
-from .feeds import Feeds, bind_feeds
-from .graph import Graph, Node, Size, TensorType, Value
+from .feeds import Feeds, bind_feeds, bind_size
+from .graph import Graph, Node, TensorType, Value
 from .primitives import primitive, shape_at
 
 
@@ -28,14 +27,6 @@ def run(graph: Graph, feeds: Feeds, dims: Mapping[str, int] | None = None, wide:
     """
     arrays, env = bind_feeds(graph, feeds, dims)
     return _Run(graph, arrays, env, wide).outputs()
-
-
-def bind_size(name: str, size: Size, number: int, dims: Mapping[str, int]) -> int:
-    """Return the number that a size has in this run; InvalidInput if it is outside of its bounds."""
-    least, most = int(evaluate(size.least, dims)), int(evaluate(size.most, dims))
-    if not least <= number <= most:
-        raise InvalidInput(f"the size {name!r}, which data decides, is {number}, outside of {least}..{most}")
-    return number
 
 
 @dataclass(frozen=True)
@@ -100,7 +91,7 @@ class _Run:
         """Give their values to the symbols that stand for what the node computes."""
         for name, size in self.graph.sizes.items():
             if size.value.node is node:
-                self.env[name] = bind_size(name, size, int(result), self.env)
+                self.env[name] = bind_size(name, size.least, size.most, int(result), self.env)
 
     def evaluate(self, step: _Step) -> np.ndarray:
         node = step.node

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..plan.dims import Range
+from ..plan.dims import Dim, Range
 from ..plan.lt import LtMatmul
 from .graph import TensorType
 from .region import Region
@@ -54,12 +54,24 @@ class LtKernel:
     origin: tuple[str, ...] = ()
 
 
-Kernel = RegionKernel | ScatterKernel | LtKernel
+@dataclass(frozen=True)
+class SizeRead:
+    """Nothing is computed: from here on `symbol` is the number in `reads[0]`, an int64 scalar within least..most."""
+
+    symbol: str
+    least: Dim
+    most: Dim
+    reads: tuple[int, ...]
+    writes: tuple[int, ...] = ()
+    origin: tuple[str, ...] = ()
+
+
+Kernel = RegionKernel | ScatterKernel | LtKernel | SizeRead
 
 
 @dataclass(frozen=True)
 class Program:
-    """Kernels in an order in which every tensor is written before it is read.
+    """Kernels in an order in which every tensor is written before it is read, every size read before it is needed.
 
     `inputs` and `outputs` pair each name of the signature with its type and a tensor id; an output's tensor may be an
     input, a weight, another output's, or one of equal element count and another shape (a free reshape).

@@ -3,31 +3,36 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 
 import numpy as np
 
 from ..plan.lt import LtMatmul
+from .feeds import bind_size
 from .primitives import scatter_array, shape_at
-from .program import Kernel, LtKernel, Program, RegionKernel
+from .program import Kernel, LtKernel, Program, RegionKernel, SizeRead
 from .region_reference import run_region
 
 
 def run_program(program: Program, feeds: Mapping[str, np.ndarray], dims: Mapping[str, int]) -> list[np.ndarray]:
     """Return the outputs, in signature order, for feeds by input name and a value for every symbolic dim."""
+    dims = dict(dims)
     buffers = run_kernels(program, feeds, dims)
     return [buffers[tensor].reshape(shape_at(type.shape, dims)) for _, type, tensor in program.outputs]
 
 
 def run_kernels(
-    program: Program, feeds: Mapping[str, np.ndarray], dims: Mapping[str, int]
+    program: Program, feeds: Mapping[str, np.ndarray], dims: MutableMapping[str, int]
 ) -> dict[int, np.ndarray]:
-    """Return every tensor of the program, flat, by its number."""
+    """Return every tensor of the program, flat, by its number. `dims` gets the sizes that are read on the way."""
     buffers = {tensor.id: tensor.data.reshape(-1) for tensor in program.tensors if tensor.data is not None}
     for name, _, tensor in program.inputs:
         buffers[tensor] = np.ascontiguousarray(feeds[name]).reshape(-1)
     for kernel in program.kernels:
         operands = [buffers[tensor] for tensor in kernel.reads]
+        if isinstance(kernel, SizeRead):
+            dims[kernel.symbol] = bind_size(kernel.symbol, kernel.least, kernel.most, int(operands[0][0]), dims)
+            continue
         for tensor, result in zip(kernel.writes, _run_kernel(kernel, operands, dims), strict=True):
             buffers[tensor] = result.reshape(-1)
     return buffers

@@ -16,7 +16,7 @@ from .egraph.saturate import Limits, SaturationReport, saturate
 from .egraph.solve import Solution
 from .egraph.space import ProgramSpace
 from .graph import Graph
-from .program import Kernel, LtKernel, Program, RegionKernel
+from .program import Kernel, LtKernel, Program, RegionKernel, SizeRead
 from .target import Target, target
 
 
@@ -118,9 +118,11 @@ def search(graph: Graph, target: Target, options: SearchOptions = SearchOptions(
 
 
 def kernel_kind(kernel: Kernel) -> str:
-    """Return what a kernel is, in one word: its schedule, "cublaslt" or "scatter"."""
+    """Return what a kernel is, in one word: its schedule, "cublaslt", "scatter" or "size"."""
     if isinstance(kernel, RegionKernel):
         return kernel.schedule
+    if isinstance(kernel, SizeRead):
+        return "size"
     return "cublaslt" if isinstance(kernel, LtKernel) else "scatter"
 
 

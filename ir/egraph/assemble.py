@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..graph import TensorType, Value
-from ..program import Kernel, LtKernel, Program, RegionKernel, ScatterKernel, Tensor
+from ..program import Kernel, LtKernel, Program, RegionKernel, ScatterKernel, SizeRead, Tensor
 from ..schedule import ATTENTION
 from .candidates import Candidate
 from .classes import Classes
 from .lift import dtype_of
 from .siblings import Joined
+from .waits import rounds
 
 
 class Assembler:
@@ -30,8 +31,10 @@ class Assembler:
         for name, value in zip(self.graph.input_names, self.graph.inputs):
             self._number(self._class_of(value), numbers, tensors, name)
         for candidate in ordered:
-            for tensor in (*candidate.reads, *candidate.writes):
+            for tensor in (*candidate.operands, *candidate.writes):
                 self._number(tensor, numbers, tensors)
+        for tensor in self.classes.sizes.values():
+            self._number(tensor, numbers, tensors)
         outputs = []
         for name, value in zip(self.graph.output_names, self.graph.outputs):
             outputs.append((name, value.type, self._number(self._class_of(value), numbers, tensors)))
@@ -39,8 +42,15 @@ class Assembler:
             (name, value.type, numbers[self._class_of(value)])
             for name, value in zip(self.graph.input_names, self.graph.inputs)
         )
-        kernels = tuple(self._kernel(candidate, numbers) for candidate in ordered)
-        return Program(self.graph.name, tuple(tensors), kernels, inputs, tuple(outputs), dict(self.graph.ranges))
+        kernels: list[Kernel] = []
+        for sizes, launched in rounds(ordered, self.classes.sizes, lambda tensor: tensor in self.classes.inputs):
+            kernels.extend(self._size_read(name, numbers) for name in sizes)
+            kernels.extend(self._kernel(candidate, numbers) for candidate in launched)
+        return Program(self.graph.name, tuple(tensors), tuple(kernels), inputs, tuple(outputs), dict(self.graph.ranges))
+
+    def _size_read(self, name: str, numbers: dict[int, int]) -> SizeRead:
+        size = self.graph.sizes[name]
+        return SizeRead(name, size.least, size.most, (numbers[self.classes.sizes[name]],), (), size.value.node.origin)
 
     def label(self, candidate: Candidate) -> str:
         """Return the name of a well-known composition that the kernel computes whole, or ""."""
@@ -84,7 +94,7 @@ class Assembler:
         return Tensor(number, joined.type, "weight", joined.name(nodes), joined.array(nodes))
 
     def _kernel(self, candidate: Candidate, numbers: dict[int, int]) -> Kernel:
-        reads = tuple(numbers[tensor] for tensor in candidate.reads)
+        reads = tuple(numbers[tensor] for tensor in candidate.operands)
         writes = tuple(numbers[tensor] for tensor in candidate.writes)
         origin = self._origin(candidate)
         if candidate.kind == "lt":
@@ -120,6 +130,6 @@ class Assembler:
             names.update(self.origins.get(("register", register), {}))
         for tensor in candidate.writes:
             names.update(self.origins.get(("tensor", tensor), {}))
-        for tensor in () if names else candidate.reads:  # a copy that a rewrite brought in comes from what it copies
+        for tensor in () if names else candidate.operands:  # a copy that a rewrite brought in comes from what it copies
             names.update(self.origins.get(("tensor", tensor), {}))
         return tuple(sorted(names))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field, replace
 
 from ...plan.dims import Range
 from ...plan.errors import LuminalError
@@ -16,6 +16,7 @@ from .classes import Classes
 from .cuts import CutFinder, CutLimits, Key
 from .lift import dtype_of
 from .regions import RegionBuilder, Sketch
+from .waits import Waits
 
 MOST_EXTRA_STORES = 3
 
@@ -26,6 +27,8 @@ class Candidate:
 
     `kind` is "region", "lt" or "scatter"; the fields of the other kinds are None. `registers` are the classes that a
     region computes, from which its origin follows. `plain` marks the kernel that does one primitive and nothing more.
+    `waits` are the sizes (`classes.sizes`) that must be known before it is launched; where they are no operands, they
+    stand at the end of `reads`.
     """
 
     kind: str
@@ -38,6 +41,19 @@ class Candidate:
     fn: str = ""
     registers: tuple[int, ...] = ()
     plain: bool = False
+    waits: tuple[int, ...] = ()
+    operand_count: int | None = None
+
+    @property
+    def operands(self) -> tuple[int, ...]:
+        """The tensors that the kernel itself takes, in the order its kind wants: `reads` without what it waits for."""
+        return self.reads[: self.operand_count]
+
+    def waiting_for(self, sizes: Collection[int]) -> Candidate:
+        """Return the candidate that waits for these tensor classes to be written too."""
+        waits = tuple(sorted(sizes))
+        reads = (*self.reads, *(size for size in waits if size not in self.reads))
+        return replace(self, reads=reads, waits=waits, operand_count=len(self.reads))
 
     def __str__(self) -> str:
         what = {"region": self.schedule, "lt": "cublaslt", "scatter": f"scatter {self.fn}"}[self.kind]
@@ -73,6 +89,7 @@ class _Finder:
         self.cuts = CutFinder(classes, costs, limits)
         self.builder = RegionBuilder(classes)
         self.attention = AttentionFinder(classes, self.cuts, self.builder)
+        self.waits = Waits(classes)
         self.consumers = classes.consumers
         self.timed: dict[int, list[tuple[str, float]]] = {}
         self.taken_in: dict[tuple[int, int], bool] = {}
@@ -107,6 +124,7 @@ class _Finder:
         for register, shape in self.classes.stores.get(tensor, ()):
             found.extend(self._regions(tensor, (register, shape)))
         found.extend(self._attention(tensor))
+        found = [candidate for candidate in map(self.waits.add, found) if candidate is not None]
         found = self._without_oversized(tensor, self._without_dominated(found))
         if not found:
             node = self.classes.saturated.lifted.nodes[int(self.classes.order(tensor))]

@@ -51,7 +51,8 @@ class Classes:
     `stores[t]` pairs each register class that is stored there with the shape's handle; `value_class[n]` is the tensor
     class of graph value n, `register_class[n]` that of its register. `products` are the registers that multiply and are
     summed, `contracted` those among them that belong to a matrix product or a convolution. `parts[t]` are the tensors
-    that are slices of a joined product t.
+    that are slices of a joined product t. `sizes` are the tensors that hold the sizes which the graph computes; they
+    are wanted in memory like outputs, so `outputs` has them too.
     """
 
     saturated: Saturated
@@ -97,9 +98,10 @@ class Classes:
         self.first_value: dict[int, int] = {}
         for number in sorted(self.value_class):
             self.first_value.setdefault(self.value_class[number], number)
-        self.outputs = [
-            self.value_class[self.saturated.lifted.value_number(value)] for value in self.saturated.graph.outputs
-        ]
+        graph, number = self.saturated.graph, self.saturated.lifted.value_number
+        self.sizes = {name: self.value_class[number(size.value)] for name, size in graph.live_sizes().items()}
+        self.outputs = [self.value_class[number(value)] for value in graph.outputs]
+        self.outputs.extend(self.sizes.values())
         self.consumers = self._consumers()
         self.sinks = self._sinks()
 

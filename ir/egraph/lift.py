@@ -123,7 +123,7 @@ def pushable(graph: Graph, nodes: list[Node]) -> list[int]:
     Those with one use, where a reshape counts as the uses of its result, and those made of constants and iotas only.
     """
     uses: dict[int, int] = {id(node): 0 for node in nodes}
-    for value in graph.outputs:
+    for value in (*graph.outputs, *(size.value for size in graph.live_sizes().values())):
         uses[id(value.node)] += 2
     for node in reversed(nodes):
         for value in node.inputs:

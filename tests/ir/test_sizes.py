@@ -8,33 +8,13 @@ import numpy as np
 import pytest
 from luminal_onnx.ir import interpreter
 from luminal_onnx.ir.builder import Builder
-from luminal_onnx.ir.graph import Graph
 from luminal_onnx.ir.legality import violations
 from luminal_onnx.ir.passes.fold import fold_constants
 from luminal_onnx.ir.printer import constants_of, format_graph, parse_graph
-from luminal_onnx.plan.dims import Range, index_symbol, symbol
-from luminal_onnx.plan.dtypes import float32, int64
+from luminal_onnx.plan.dims import Range, symbol
+from luminal_onnx.plan.dtypes import int64
 from luminal_onnx.plan.errors import InvalidInput, LuminalError
-
-
-def positives(limit: int | None = None) -> Graph:
-    """The positive elements of x, in order, doubled. With a limit, more of them than that is an error."""
-    b = Builder("positives", {"n": Range(0, 8, 64)})
-    n = symbol("n")
-    x = b.input("x", float32, (n,))
-    flags = b("greater", x, 0)
-    ones = b.cast(flags, int64)
-    count = b.reduce("sum", ones, [0])
-    kept = b.size("kept", count, 0, n if limit is None else limit)
-    square = (n, n)
-    earlier = b("less", b.iota(square, index_symbol(1) - index_symbol(0)), 0)
-    before = b.reduce("sum", b("where", earlier, b.expand(ones, square), 0), [1])
-    target = b("where", flags, before, -1)
-    places = b.scatter_flat(b.iota((kept,), 0), target, b.iota((n,), index_symbol(0)))
-    taken = b.gather_flat(x, places)
-    b.output("y", b("mul", taken, 2))
-    b.output("m", b("sub", taken, b.reduce("max", taken, [0])))
-    return b.graph
+from size_graphs import positives
 
 
 @pytest.mark.parametrize("length", [0, 1, 7, 13])
