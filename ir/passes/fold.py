@@ -7,11 +7,14 @@ batch normalisation folded into its weights as the one constant that it is. Rule
   or at most 64 KiB. What comes from iotas and single numbers only is cheap to compute anywhere and stays, beyond 1 KiB.
 - A view of a constant stays a view, since it costs nothing; small ones that repeat no element are computed.
 - A tensor of one repeated element becomes that element and a view, whatever its size; so does a constant of one.
+- A tensor without elements becomes such a view too, of any element; so does a reduction over no elements, of the
+  reduction's identity. No kernel is made for them.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,7 +24,7 @@ from ..builder_core import BuilderCore
 from ..graph import Graph, Node, TensorType, Value
 from ..interpreter import run
 from ..rebuild import copy_node
-from ..scalars import evaluate
+from ..scalars import REDUCTIONS, evaluate
 
 SMALL_BYTES = 64 << 10
 CHEAP_BYTES = 1 << 10  # results that come from iotas and single numbers only
@@ -69,7 +72,7 @@ class _Folder:
         return result
 
     def image(self, node: Node, inputs: list[Value]) -> Value:
-        splat = self.splat_of_splats(node, inputs)
+        splat = self.of_nothing(node) or self.splat_of_splats(node, inputs)
         if splat is not None:
             return splat
         if node.op == "constant":
@@ -88,6 +91,19 @@ class _Folder:
             element = self.noted(self.builder.constant(data.reshape(-1)[0]))
             return self.noted(self.builder.expand(element, data.shape))
         return self.noted(self.builder.constant(data))
+
+    def of_nothing(self, node: Node) -> Value | None:
+        """Return the image of a node that makes no element, or reduces none."""
+        type = node.output.type
+        if _has_no_element(type.shape):
+            element: float | bool = 0
+        elif node.op == "reduce" and _has_no_element(node.inputs[0].shape):
+            element = REDUCTIONS[node.attrs["fn"]].identity(type.dtype)
+        else:
+            return None
+        self.builder.origin = node.origin
+        value = self.noted(self.builder.constant(np.array(element, type.dtype.numpy)))
+        return self.noted(self.builder.expand(value, type.shape))
 
     def splat_of_splats(self, node: Node, inputs: list[Value]) -> Value | None:
         """Return the image of an elementwise node whose operands all repeat one known element."""
@@ -128,6 +144,10 @@ class _Folder:
         if not known.constants:
             return size <= CHEAP_BYTES
         return size <= max(SMALL_BYTES, sum(known.constants.values()))
+
+
+def _has_no_element(shape: Sequence[Dim]) -> bool:
+    return any(type(extent) is int and extent == 0 for extent in shape)
 
 
 def _bytes(type: TensorType) -> int | None:

@@ -166,3 +166,17 @@ def test_symbolic_views_of_constants_are_left(dim):
     x = b.input("x", float32, (N,))
     b.output("y", b("add", x, b.slice(b.constant(np.arange(8, dtype=np.float32)), [0], [1], [N])))
     folded(b, np.ones(dim, np.float32))
+
+
+def test_what_has_no_elements_and_what_reduces_none_repeats_one_element():
+    b = Builder("", {"n": Range(1, 4, 9)})
+    x = b.input("x", float32, (N, 0, 3))
+    twice = b("add", x, x)
+    b.output("twice", b.transpose(twice, (2, 0, 1)))
+    for fn in ("sum", "prod", "max", "min"):
+        b.output(fn, b.reduce(fn, twice, [1]))
+    result = fold_constants(b.graph)
+    assert {node.op for node in result.nodes()} == {"input", "constant", "view"}
+    feeds = [np.zeros((4, 0, 3), np.float32)]
+    for before, after in zip(run(b.graph, feeds), run(result, feeds)):
+        np.testing.assert_array_equal(before, after)
