@@ -32,8 +32,8 @@ from luminal_onnx.plan.view import select, windows
 
 from .oracle import Evaluation, expected_of
 
-LARGEST = 3000  # elements of one tensor, at the largest dims
-_SPACE = 60_000  # points of a product's space
+LARGEST, WIDE_LARGEST = 3000, 30_000  # elements of one tensor, at the largest dims
+_SPACE, _WIDE_SPACE = 60_000, 1_500_000  # points of a product's space
 _LIMIT = 30.0  # floats beyond it are squashed
 _TELLING = 0.6  # the least share of elements that a value must have that rounding does not rule
 
@@ -44,6 +44,7 @@ def _words(text: str) -> list[str]:
 
 
 _EXTENTS = (1, 2, 3, 4, 5, 7, 8, 11, 13, 16, 17, 31, 33)
+_WIDE_EXTENTS = (1, 2, 3, 16, 33, 64, 65, 96, 128, 257, 300, 512, 1031)
 _FLOATS = ("float32",) * 6 + ("float16",) * 2 + ("bfloat16", "float64")
 _INTEGERS = ("int64",) * 3 + ("int32",) * 3 + ("uint8",) * 2 + ("int8", "int16", "uint16", "uint32", "uint64")
 
@@ -94,6 +95,9 @@ class Generator:
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self.random = np.random.default_rng((seed, 0xF022))
+        wide = self.chance(0.12)  # enough for kernels of blocks and tiles
+        self.largest, self.space = (WIDE_LARGEST, _WIDE_SPACE) if wide else (LARGEST, _SPACE)
+        self.extents = _WIDE_EXTENTS if wide else _EXTENTS
         self.special = self.chance(0.08)  # NaN and infinities among the feeds
         self.names, ranges = self.symbols()
         self.b = Builder(f"seed {seed}", ranges)
@@ -138,12 +142,12 @@ class Generator:
     def extent(self) -> Dim:
         if self.names and self.chance(0.4):
             return self.pick(self.names)
-        return 0 if self.chance(0.015) else self.pick(_EXTENTS)
+        return 0 if self.chance(0.015) else self.pick(self.extents)
 
-    def shape(self, rank: int | None = None, most: int = LARGEST) -> tuple[Dim, ...]:
+    def shape(self, rank: int | None = None, most: int | None = None) -> tuple[Dim, ...]:
         rank = self.pick((0, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 5)) if rank is None else rank
         shape = [self.extent() for _ in range(rank)]
-        while self.size(shape) > most:
+        while self.size(shape) > (most or self.largest):
             shape[self.between(0, rank - 1)] = self.pick((1, 2, 3))
         return tuple(shape)
 
@@ -210,9 +214,9 @@ class Generator:
         shape = [1 if self.chance(0.3) else extent for extent in x.shape[lead:]]
         return self.source(dtype, shape)
 
-    def broadcasts(self, x: Value, y: Value) -> bool:
+    def broadcasts(self, *values: Value) -> bool:
         try:
-            return self.size(self.b.broadcast_shape(x.shape, y.shape)) <= LARGEST
+            return self.size(self.b.broadcast_shape(*(value.shape for value in values))) <= self.largest
         except LuminalError:
             return False
 
@@ -251,7 +255,7 @@ class Generator:
 
     def keep(self, x: Value) -> None:
         """Add a value to the pool, squashed if it is large; GaveUp if it tells nothing."""
-        if self.size(x.shape) > LARGEST or x.type.rank > 6:
+        if self.size(x.shape) > self.largest or x.type.rank > 6:
             raise GaveUp
         limit = _LIMIT if x.dtype.is_float else 1e6
         if x.dtype is not bool_ and self.peak(x) > limit and not (x.dtype.is_integer and self.chance(0.5)):
@@ -433,6 +437,8 @@ def where(g: Generator) -> Value:
     y = g.partner(x)
     options = [c for c in g.pool if c.dtype is bool_ and g.broadcasts(c, x)]
     condition = g.pick(options) if options and g.chance(0.6) else g.partner(x, bool_)
+    if not g.broadcasts(condition, x, y):
+        raise GaveUp
     return g.b("where", condition, x, y)
 
 
@@ -508,7 +514,7 @@ def repeat(g: Generator) -> Value:
     shape = [g.extent() if extent == 1 else extent for extent in x.shape]
     if g.chance(0.6):
         shape.insert(0, g.extent())
-    if g.size(shape) > LARGEST:
+    if g.size(shape) > g.largest:
         raise GaveUp
     return g.b.expand(x, shape)
 
@@ -640,7 +646,7 @@ def best_place(g: Generator) -> Value:
 def running_sum(g: Generator) -> Value:
     x = g.value(lambda value: value.type.rank >= 1 and value.dtype is not bool_)
     extent = x.shape[-1]
-    if g.size((*x.shape, extent)) > _SPACE or _least(g, extent) == 0:
+    if g.size((*x.shape, extent)) > g.space or _least(g, extent) == 0:
         raise GaveUp
     seen = windows(
         x.shape, [x.type.rank - 1], [extent], [1], [1], [extent - 1], [extent], 0.0 if x.dtype.is_float else 0,
@@ -680,7 +686,7 @@ def product(g: Generator) -> Value:
         raise GaveUp from None
     rows = x.shape[-2] if x.type.rank > 1 else 1
     columns = y.shape[-1] if y.type.rank > 1 else 1
-    if g.size((*lead, rows, columns)) > LARGEST or g.size((*lead, rows, columns, depth)) > _SPACE:
+    if g.size((*lead, rows, columns)) > g.largest or g.size((*lead, rows, columns, depth)) > g.space:
         raise GaveUp
     if x.dtype.is_float and g.chance(0.5):
         x = g.b("mul", x, 0.5)
@@ -705,7 +711,7 @@ def contraction(g: Generator) -> Value:
     own = [100 + k for k in range(g.between(0, 2))]
     y_labels = [int(k) for k in g.random.permutation([*shared, *own])]
     extents = dict(zip(labels, x.shape)) | {label: g.extent() for label in own}
-    if g.size(list(extents.values())) > _SPACE:
+    if g.size(list(extents.values())) > g.space:
         raise GaveUp
     y = g.source(x.dtype, [extents[label] for label in y_labels])
     everything = [*labels, *own]
@@ -734,7 +740,7 @@ def convolution(g: Generator) -> Value:
             place.append(value)
     w = g.b.constant(g.data(x.dtype, (maps, channels // groups, *kernel)))
     result = g.b.conv(x, w, strides, before, after, dilations, groups)
-    if g.size((*result.shape, *w.shape[1:])) > _SPACE:
+    if g.size((*result.shape, *w.shape[1:])) > g.space:
         raise GaveUp
     if g.chance(0.5):
         result = g.b("max", g.b("add", result, g.source(x.dtype, (maps, *[1] * rank))), 0.0)
@@ -783,7 +789,7 @@ def take(g: Generator) -> Value:
     axis = g.between(0, data.type.rank - 1)
     index = _index(g, data.shape[axis])
     shape = (*data.shape[:axis], *index.shape, *data.shape[axis + 1 :])
-    if g.size(shape) > LARGEST:
+    if g.size(shape) > g.largest:
         raise GaveUp
     return g.b.take(data, index, axis)
 

@@ -94,9 +94,9 @@ def make_model(
 class OnnxGenerator:
     """Grows one model. `pool` holds the values that productions draw from, oldest first."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, attempt: int = 0) -> None:
         self.seed = seed
-        self.random = np.random.default_rng((seed, 0x0A1))
+        self.random = np.random.default_rng((seed, 0x0A1 + attempt))
         names = () if self.chance(0.35) else ("n", "m")[: self.between(1, 2)]
         self.dims: dict[str, tuple[int, int]] = {}
         for name in names:
@@ -278,7 +278,15 @@ class OnnxGenerator:
 
 def generate_onnx(seed: int) -> OnnxCase:
     """Return the model of this seed; equal seeds give equal models."""
-    return OnnxGenerator(seed).case()
+    attempt = 0
+    while True:
+        case = OnnxGenerator(seed, attempt).case()
+        try:
+            session_of(case.model)
+        except Exception:  # its shape inference may refuse as a whole what it ran node by node
+            attempt += 1
+            continue
+        return case
 
 
 ONNX_PRODUCTIONS: dict[str, Callable[[OnnxGenerator], Tensor | list[Tensor]]] = {}

@@ -38,6 +38,13 @@ class Road:
         program = space.best().program
         return cls(graph, space, program, lower(program, TARGET.name))
 
+    def drawn(self, seed: int) -> Road | None:
+        """Return the road of a program drawn at random; None if the draw led into a cycle."""
+        program = self.space.random(seed)
+        if program is None:
+            return None
+        return Road(self.graph, self.space, program, lower(program, TARGET.name))
+
     def session(self, check_kernels: bool = False) -> InferenceSession:
         """Return a session on the CPU; the artifact goes through a file and back."""
         with tempfile.TemporaryDirectory() as folder:

@@ -48,12 +48,22 @@ def scattered(b: Builder) -> Value:
     return b.scatter_flat(b.input("x", float64, (5,)), b.input("i", int64, (n,)), b.input("s", float64, (n,)), "min")
 
 
+def views_of_nothing(b: Builder) -> Value:
+    """All views of a tensor without elements are equal: there is no end of them."""
+    x = b.input("x", float32, (n, 17, 0))
+    left = b.matmul(x, b.constant(np.ones((0, 5), np.float32)))
+    inner = b.contract(x, "abc", b.transpose(x, (1, 0, 2)), "bac", "cab")
+    right = b.matmul(b.transpose(inner, (1, 0, 2)), b.input("y", float32, (17, 5)))
+    return b("add", left, b.reduce("sum", right, [1], True))
+
+
 GRAPHS = {
     **{f"pow_{dtype}_{first}": power_of_a_number(dtype, first) for dtype in (int8, int16, int32, int64, uint8)
        for first in (True, False)},
     "padded_places": padded_places,
     "rows_of_a_constant": rows_of_a_constant,
     "scattered": scattered,
+    "views_of_nothing": views_of_nothing,
 }
 
 
