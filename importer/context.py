@@ -16,7 +16,15 @@ from ..plan.dims import Dim, Range, ceil_div, exact_div, maximum, minimum, prove
 from ..plan.dtypes import DType, from_numpy
 from ..plan.errors import InvalidModel, UnsupportedModel
 from ..plan.view import Bound, View
-from .assumptions import Assumption, replacement, sizes_that_fit
+from .assumptions import (
+    Assumption,
+    Place,
+    Split,
+    decided,
+    multiple_that_fits,
+    replacement,
+    sizes_that_fit,
+)
 from .shape_values import ShapeValues
 
 
@@ -43,6 +51,7 @@ class NodeBuilder(Builder):
         self.node = NodeContext("", "", "", 0, ())
         self.narrow: dict[Value, tuple[int, int]] = {}
         self.open_dims: Sequence[str] = ()
+        self.splittable: Sequence[str] = ()
         self.narrowed: dict[tuple[str, str], str] = {}
         self.warnings: list[str] = []
         self.import_subgraph: Callable[[onnx.GraphProto, Sequence[Value]], tuple[Value, ...]] | None = None
@@ -71,6 +80,7 @@ class NodeBuilder(Builder):
         """Return the elements of an integer tensor, as dims, in one row; UnsupportedModel if data decides them."""
         elements = self.known(value)
         if elements is None:
+            self.settle(value, f"{what} differs between sizes")
             self.fail(
                 f"{what} depends on the data of a tensor, which is only known when the model runs; make it constant"
             )
@@ -152,12 +162,52 @@ class NodeBuilder(Builder):
             self.ranges[name] = Range(large, max(known.opt, large), known.max)
             self.narrowed[name, "min"] = f"dim {name!r} is at least {large}: less is too small for {self.node}"
 
+    def holds(self, dim: Dim, why: str) -> bool | None:
+        """Say whether a dim is 0 or more for all sizes; None if that cannot be told.
+
+        Where it differs from size to size, the import starts anew with the range split there; `why` says, after the
+        node's name, what depends on it.
+        """
+        found = decided(dim, self.splittable, self.ranges)
+        if isinstance(found, Place):
+            raise Split(found.name, found.value, f"{self.node}: {why}")
+        return found
+
+    def is_one(self, dim: Dim, why: str) -> bool | None:
+        """Say whether a dim is 1 for all sizes; see `holds`."""
+        dim = self.simplify(dim)
+        if type(dim) is int:
+            return dim == 1
+        more, some = self.holds(dim - 2, why), self.holds(dim - 1, why)
+        return None if None in (more, some) else bool(some and not more)
+
+    def settle(self, value: Value, why: str) -> None:
+        """Split the range where that makes the elements of a small tensor known on each side; see `holds`."""
+        question = self.shape_values.question(value)
+        if question is not None:
+            self.holds(question, why)
+
+    def told_apart(self, a: Dim, b: Dim) -> None:
+        """Split the range where, of two extents that must be equal or 1, one is 1 or both are equal for some sizes only."""
+        why = f"what it does depends on which of the extents {a} and {b} is 1"
+        self.is_one(a, why)
+        self.is_one(b, why)
+        if len(symbols(a - b)) == 1:
+            why = f"the extents {a} and {b} are equal for some sizes only"
+            self.holds(a - b, why)
+            self.holds(b - a, why)
+
     def _equal(self, a: Dim, b: Dim) -> bool:
-        """Besides proving it: where an open dim can make them equal, that is assumed."""
+        """Besides proving it: where an open dim can make them equal, that is assumed; else the range may be split."""
         if super()._equal(a, b):
             return True
         one_is_repeated = any(type(dim) is int and dim == 1 for dim in (a, b))
-        return not one_is_repeated and self.assume_equal(a, b)
+        if one_is_repeated:
+            return False
+        if self.assume_equal(a, b):
+            return True
+        self.told_apart(a, b)
+        return False
 
     def agree(self, a: Dim, b: Dim) -> bool:
         """Say whether two dims, which must be equal, are proven to be, or are so by what can be assumed."""
@@ -178,11 +228,23 @@ class NodeBuilder(Builder):
                 return self.agree(ratio, 1)
         fitting = sizes_that_fit(a, b, self.open_dims, self.ranges)
         if fitting is None:
+            self._assume_multiple(a, b)
             return False
         name, low, high = fitting
         self.ranges[name] = Range(low, min(max(self.ranges[name].opt, low), high), high)
         self.narrowed[name, "both"] = f"dim {name!r} is limited to {low}..{high}: in {self.node}, {a} must be {b}"
         return True
+
+    def _assume_multiple(self, a: Dim, b: Dim) -> None:
+        """Where two dims are equal for the multiples of a number only, assume that the open dim is one."""
+        found = multiple_that_fits(a, b, self.open_dims, self.ranges)
+        if found is not None:
+            name, factor = found
+            known, part = self.ranges[name], f"{name}_by_{factor}"
+            high = known.max // factor
+            part_range = Range(-(-known.min // factor), min(max(known.opt // factor, 1), high), high)
+            reason = f"in {self.node}, {a} and {b} are equal for multiples of {factor}, not for all sizes"
+            raise Assumption(name, symbol(part) * factor, reason, {part: part_range})
 
     def larger(self, a: Dim, b: Dim) -> Dim:
         """Return the larger of two dims, simplified."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -37,7 +37,11 @@ MOST_ELEMENTS = 1024
 
 
 class _Undecided(Exception):
-    """An element is not a function of the dims that can be written down."""
+    """An element is not a function of the dims that can be written down, at least while it is not known whether
+    `question`, a dim, is 0 or more."""
+
+    def __init__(self, question: Dim | None = None) -> None:
+        self.question = question
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,7 @@ class ShapeValues:
     def __init__(self, ranges: Mapping[str, Range]) -> None:
         self.ranges = ranges
         self._found: dict[Value, np.ndarray | None] = {}
+        self._questions: dict[Value, Dim] = {}
         self._dims = DimArithmetic(ranges)
 
     def of(self, value: Value) -> np.ndarray | None:
@@ -61,6 +66,10 @@ class ShapeValues:
         if value not in self._found:
             self._found[value] = self._work_out(value.node) if _is_small(value) else None
         return self._found[value]
+
+    def question(self, value: Value) -> Dim | None:
+        """Return a dim of which it must be known whether it is 0 or more before the elements of a value can be."""
+        return self._questions.get(value) if self.of(value) is None else None
 
     def _work_out(self, node: Node) -> np.ndarray | None:
         if node.op == "constant":
@@ -72,11 +81,15 @@ class ShapeValues:
         for value in node.inputs:
             operand = self.of(value)
             if operand is None:
+                if value in self._questions:
+                    self._questions[node.output] = self._questions[value]
                 return None
             operands.append(operand)
         try:
             return rule(self, node, operands)
-        except _Undecided:
+        except _Undecided as undecided:
+            if undecided.question is not None:
+                self._questions[node.output] = undecided.question
             return None
 
     def _iota(self, node: Node, operands: list[np.ndarray]) -> np.ndarray:
@@ -177,7 +190,7 @@ class DimArithmetic:
             "div": self._div,
             "neg": lambda a: self._linear(0, a, -1),
             "abs": lambda a: (
-                a if self._nonnegative(a) else self._linear(0, a, -1) if self._nonpositive(a) else _give_up()
+                a if self._nonnegative(a) else self._linear(0, a, -1) if self._nonpositive(a) else _ask(_ratio(a)[0])
             ),
             "floor_mod": self._mod,
             "trunc_mod": self._mod,
@@ -208,7 +221,7 @@ class DimArithmetic:
 
     def trunc(self, a: Any) -> Dim:
         if isinstance(a, Ratio) and not self._nonnegative(a):
-            raise _Undecided
+            _ask(a.over)
         return self.floor(a)
 
     def differ(self, a: Any, b: Any) -> bool:
@@ -217,7 +230,13 @@ class DimArithmetic:
             return difference != 0
         if self._positive(difference) or self._positive(-difference):
             return True
-        raise _Undecided
+        _ask(
+            -difference
+            if self._nonnegative(difference)
+            else difference
+            if self._nonpositive(difference)
+            else difference - 1
+        )
 
     def _less(self, a: Any, b: Any) -> bool:
         difference, _ = _ratio(self._linear(b, a, -1))
@@ -225,7 +244,7 @@ class DimArithmetic:
             return True
         if prove_nonnegative(-difference, self.ranges):
             return False
-        raise _Undecided
+        _ask(difference - 1)
 
     def _linear(self, a: Any, b: Any, factor: int) -> Any:
         (over, under), (other, below) = _ratio(a), _ratio(b)
@@ -264,8 +283,8 @@ class DimArithmetic:
         return prove_nonnegative(_ratio(a)[0] - 1, self.ranges)
 
 
-def _give_up() -> Any:
-    raise _Undecided
+def _ask(question: Dim) -> NoReturn:
+    raise _Undecided(question)
 
 
 def _ratio(a: Any) -> tuple[Dim, int]:

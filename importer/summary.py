@@ -31,6 +31,7 @@ class Summary:
     outputs: list[str] = field(default_factory=list)
     dims: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    splits: list[str] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
         """Return the summary as plain data."""

@@ -18,6 +18,7 @@ MOST_TRIPS = 1024
 
 def _truth(b: NodeBuilder, condition: Value) -> bool | None:
     """Return a condition's value if it is known at import."""
+    b.settle(condition, "which branch runs depends on the sizes")
     known = b.known(condition)
     return None if known is None or known.dtype == object else bool(known.reshape(-1)[0])
 

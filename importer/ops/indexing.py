@@ -24,9 +24,11 @@ def gather(b: NodeBuilder, data: Value, index: Value, *, axis: int) -> Value:
 def _place(b: NodeBuilder, place: Dim, data: Value, axis: int) -> Dim:
     """Return a known index counted from the front."""
     extent = data.shape[axis]
-    if not b.is_nonnegative(place):
-        if not b.is_nonnegative(-1 - place):
-            b.fail(f"it is not known whether the index {place} is negative, that is counted from the end")
+    why = f"the index {place} counts from the end where it is negative"
+    from_front = b.holds(place, why)
+    if from_front is None:
+        b.fail(f"it is not known whether the index {place} is negative, that is counted from the end")
+    if not from_front:
         place = place + extent
     if type(place) is int and type(extent) is int and not 0 <= place < extent:
         b.invalid(f"the index {place} is outside axis {axis} of {data.type}")

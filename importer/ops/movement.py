@@ -94,10 +94,11 @@ def squeeze(b: NodeBuilder, x: Value, axes: Value | None = None) -> Value:
 
 def _squeeze(b: NodeBuilder, x: Value, axes: Sequence[int] | None) -> Value:
     if axes is None:
-        unsure = [dim for dim in x.shape if type(dim) is not int]
-        if unsure:
-            b.fail(f"without axes, the rank of the result depends on whether {unsure[0]} is 1; state the axes")
-        axes = [axis for axis, dim in enumerate(x.shape) if dim == 1]
+        ones = [b.is_one(dim, f"without axes, the rank of the result depends on whether {dim} is 1") for dim in x.shape]
+        if None in ones:
+            unsure = x.shape[ones.index(None)]
+            b.fail(f"without axes, the rank of the result depends on whether {unsure} is 1; state the axes")
+        axes = [axis for axis, one in enumerate(ones) if one]
     dropped = b.axes(axes, x.type.rank)
     for axis in dropped:
         if not _is(b.simplify(x.shape[axis]), 1):
@@ -140,6 +141,7 @@ def _broadcast(b: NodeBuilder, have: Dim, wanted: Dim) -> Dim:
         b.invalid(f"an axis of extent {have} cannot be expanded to {wanted}")
     if b.assume_equal(have, wanted):
         return have
+    b.told_apart(have, wanted)
     b.fail(
         f"an axis of extent {have} is expanded to {wanted}, and it is not known whether they are equal or one is 1; "
         "give the dims one name, or fix them, with dims="
@@ -248,9 +250,10 @@ def _clamped(b: NodeBuilder, extent: Dim, place: Dim, low: Dim, high: Dim) -> Di
         return high
     if type(place) is int and place <= -FAR:
         return low
-    if not b.is_nonnegative(place):
-        if not b.is_nonnegative(-1 - place):
-            b.fail(f"it is not known whether the bound {place} of a slice is negative, that is counted from the end")
+    from_front = b.holds(place, f"the bound {place} of a slice counts from the end where it is negative")
+    if from_front is None:
+        b.fail(f"it is not known whether the bound {place} of a slice is negative, that is counted from the end")
+    if not from_front:
         place = place + extent
     if type(place) is not int:
         b.within(place, extent)

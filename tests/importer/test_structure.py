@@ -196,7 +196,7 @@ def test_a_table_cut_to_the_length_of_the_input_limits_an_open_dim() -> None:
     assert result.graph.ranges["S"] == Range(1, 1, 8)
     assert "'S' is limited to 8" in result.summary.warnings[0]
     agrees_with_onnxruntime(subject, {"x": array(3, 2)}, {"x": array(8, 2)})
-    with pytest.raises(UnsupportedModel, match="do not broadcast"):
+    with pytest.raises(InvalidInput, match="the model is invalid for S 9: .*do not broadcast"):
         load(subject, dims={"S": (1, 9)})
 
 
@@ -245,11 +245,16 @@ def test_open_dims_that_must_have_some_size_are_narrowed() -> None:
         load(model(nodes, inputs, [value("r"), value("q")], stored), dims={"L": (4, 8)})
 
 
-def test_a_reshape_that_may_not_fit_is_refused() -> None:
+def test_a_reshape_that_may_not_fit_is_refused_unless_an_open_dim_can_be_a_multiple() -> None:
     nodes = [helper.make_node("Reshape", ["x", "shape"], ["y"])]
     subject = model(nodes, [value("x", ["N", 12])], [value("y")], [("shape", np.array([-1, 8]))])
     with pytest.raises(UnsupportedModel, match="as many elements"):
-        load(subject)
+        load(subject, dims={"N": (1, 64)})
+    result = load(subject)
+    half = symbol("N_by_2")
+    assert (result.graph.inputs[0].shape, result.graph.outputs[0].shape) == ((2 * half, 12), (3 * half, 8))
+    assert result.ranges == {"N_by_2": Range(1, 1, 2048)}
+    assert "dim 'N' is taken to be 2*N_by_2: in node" in result.summary.warnings[0]
     assert load(subject, dims={"N": "2*n"}).graph.outputs[0].shape == (3 * symbol("n"), 8)
 
 
