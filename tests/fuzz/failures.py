@@ -66,31 +66,48 @@ def search_for(graph: Graph) -> tuple[Road | None, Failure | None]:
     return _attempt("search", lambda: Road.of(graph))
 
 
-def failures(
-    road: Road, binding: Binding, randoms: int = 3, run: bool = True, check_kernels: bool = False
-) -> Iterator[Failure]:
-    """Yield what goes wrong for one binding: on the whole road, and in programs drawn at random, run by NumPy."""
-    graph = road.graph
-    expected, failed = _attempt("interpreter", lambda: expect(graph, binding.feeds, binding.dims))
+@dataclass(frozen=True)
+class Ways:
+    """In how many ways a graph is run.
+
+    The program that the search chose goes the whole road if `chosen`, and so do `drawn` ones, drawn at random; `randoms`
+    of those are run by NumPy. Kernels may be run under the checker.
+    """
+
+    chosen: bool = True
+    randoms: int = 3
+    drawn: int = 0
+    check_kernels: bool = False
+
+    def stages(self, road: Road, binding: Binding) -> Iterator[tuple[str, Callable[[], list[np.ndarray]]]]:
+        """Yield each way's name and what computes the outputs; those are none if the draw led into a cycle."""
+        if self.chosen:
+            yield "chosen", lambda: road.run(binding.feeds, self.check_kernels)
+        for number in range(self.drawn):
+            yield f"drawn {number}", partial(_drawn_outputs, road, number, binding, self.check_kernels)
+        for number in range(self.randoms):
+            yield f"random {number}", partial(_random_outputs, road, number, binding)
+
+
+def failures(road: Road, binding: Binding, ways: Ways = Ways()) -> Iterator[Failure]:
+    """Yield what goes wrong for one binding."""
+    expected, failed = _attempt("interpreter", lambda: expect(road.graph, binding.feeds, binding.dims))
     if failed:
         yield failed
         return
-    if run:
-        stage = "checked run" if check_kernels else "run"
-        outputs, failed = _attempt(stage, lambda: road.run(binding.feeds, check_kernels))
-        failed = failed or _difference(stage, graph, expected, outputs)
+    for stage, compute in ways.stages(road, binding):
+        outputs, failed = _attempt(stage, compute)
+        failed = failed or (outputs and _difference(stage, road.graph, expected, outputs))
         if failed:
             yield failed
-    for number in range(randoms):
-        stage = f"random {number}"
-        outputs, failed = _attempt(stage, partial(_random_outputs, road, number, binding))
-        failed = failed or (outputs and _difference(stage, graph, expected, outputs))
-        if failed:
-            yield failed
+
+
+def _drawn_outputs(road: Road, number: int, binding: Binding, check_kernels: bool) -> list[np.ndarray]:
+    drawn = road.drawn(number)
+    return drawn.run(binding.feeds, check_kernels) if drawn else []
 
 
 def _random_outputs(road: Road, number: int, binding: Binding) -> list[np.ndarray]:
-    """Return what a program drawn at random computes; nothing if the draw led into a cycle."""
     program = road.space.random(number)
     return run_program(program, binding.feeds, binding.dims) if program else []
 
@@ -103,28 +120,30 @@ def _difference(stage: str, graph: Graph, expected: list[Expected], outputs: lis
     return None
 
 
-def shrunk(graph: Graph, binding: Binding, failure: Failure) -> tuple[Graph, Binding]:
+def shrunk(graph: Graph, binding: Binding, failure: Failure, ways: Ways = Ways()) -> tuple[Graph, Binding]:
     """Return a small graph that fails as `graph` does."""
     stage = failure.stage.split()[0]
+    ways = Ways(
+        stage == "chosen",
+        randoms=12 if stage == "random" else 0,
+        drawn=6 if stage == "drawn" else 0,
+        check_kernels=ways.check_kernels,
+    )
 
     def fails(smaller: Graph, feeds: Binding) -> bool:
         road, failed = search_for(smaller)
-        if stage == "search":
-            return failed is not None and failed.kind == failure.kind
-        if road is None:
-            return False
-        randoms = 12 if stage == "random" else 0
-        return any(
-            found.stage.split()[0] == stage and found.kind == failure.kind
-            for found in failures(road, feeds, randoms, stage in ("run", "checked"), stage == "checked")
-        )
+        if road is None or stage == "search":
+            found = [failed] if failed else []
+        else:
+            found = failures(road, feeds, ways)
+        return any(one.stage.split()[0] == stage and one.kind == failure.kind for one in found)
 
     return shrink(graph, binding, fails)
 
 
-def told(case: Case, binding: Binding, failure: Failure, smaller: bool = True) -> str:
+def told(case: Case, binding: Binding, failure: Failure, ways: Ways = Ways(), smaller: bool = True) -> str:
     """Return everything that is needed to see a failure again."""
-    graph, feeds = shrunk(case.graph, binding, failure) if smaller else (case.graph, binding)
+    graph, feeds = shrunk(case.graph, binding, failure, ways) if smaller else (case.graph, binding)
     return f"seed {case.seed}, {failure.stage}: {failure.text}\n{as_text(graph, feeds)}"
 
 

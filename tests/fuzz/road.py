@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +31,7 @@ class Road:
     space: SearchSpace
     program: Program
     lowered: Lowered
+    _drawn: dict[int, Road | None] = field(default_factory=dict)
 
     @classmethod
     def of(cls, graph: Graph, options: SearchOptions = SearchOptions()) -> Road:
@@ -40,10 +41,11 @@ class Road:
 
     def drawn(self, seed: int) -> Road | None:
         """Return the road of a program drawn at random; None if the draw led into a cycle."""
-        program = self.space.random(seed)
-        if program is None:
-            return None
-        return Road(self.graph, self.space, program, lower(program, TARGET.name))
+        if seed not in self._drawn:
+            program = self.space.random(seed)
+            road = program and Road(self.graph, self.space, program, lower(program, TARGET.name))
+            self._drawn[seed] = road
+        return self._drawn[seed]
 
     def session(self, check_kernels: bool = False) -> InferenceSession:
         """Return a session on the CPU; the artifact goes through a file and back."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from fuzz.failures import failures, search_for, told
-from fuzz.generate import Case, generate
+from fuzz.batches import failures_of, graph_case
+from fuzz.failures import Ways
+from fuzz.generate import generate
 from fuzz.road import Road, compile_together
 from luminal_onnx.runtime.cpu import HostKernel
 
@@ -18,29 +19,17 @@ BATCHES = [
 ]
 
 
-def roads_from(first: int) -> list[tuple[Case, Road]]:
-    found = []
-    for seed in range(first, first + TOGETHER):
-        case = generate(seed)
-        road, failure = search_for(case.graph)
-        assert failure is None, told(case, case.bindings[0], failure)
-        found.append((case, road))
-    return found
-
-
 @pytest.mark.parametrize("first", BATCHES)
 def test_kernels_are_clean(first: int) -> None:
-    roads = roads_from(first)
-    compile_together([road for _, road in roads], check_kernels=True)
-    for case, road in roads:
-        for binding in case.bindings:
-            for failure in failures(road, binding, randoms=0, check_kernels=True):
-                pytest.fail(told(case, binding, failure))
+    ways = Ways(randoms=0, drawn=1, check_kernels=True)
+    found = list(failures_of(graph_case, range(first, first + TOGETHER), ways))
+    assert not found, f"{len(found)} failures\n\n" + "\n\n".join(found)
 
 
 @pytest.mark.parametrize("first", BATCHES)
 def test_the_order_of_threads_changes_no_bit(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    roads = roads_from(first)
+    cases = [generate(seed) for seed in range(first, first + TOGETHER)]
+    roads = [(case, Road.of(case.graph)) for case in cases]
     compile_together(road for _, road in roads)
     forwards = [road.run(binding.feeds) for case, road in roads for binding in case.bindings]
     launch = HostKernel.launch

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from fuzz.failures import failures, search_for, told
+from fuzz.batches import failures_of, graph_case
+from fuzz.failures import Ways, as_text
 from fuzz.generate import generate
 from fuzz.oracle import expect
-from fuzz.road import compile_together
-from luminal_onnx.ir.legality import check
 
 TOGETHER = 40  # graphs whose kernels are compiled together
 QUICK = 40
@@ -23,21 +22,8 @@ BATCHES = [
 
 @pytest.mark.parametrize("first", BATCHES)
 def test_no_graph_differs(first: int) -> None:
-    told_of: list[str] = []
-    roads = []
-    for seed in range(first, first + TOGETHER):
-        case = generate(seed)
-        check(case.graph)
-        road, failure = search_for(case.graph)
-        if failure:
-            told_of.append(told(case, case.bindings[0], failure))
-        else:
-            roads.append((case, road))
-    compile_together(road for _, road in roads)
-    for case, road in roads:
-        for binding in case.bindings:
-            told_of += [told(case, binding, failure) for failure in failures(road, binding)][:1]
-    assert not told_of, f"{len(told_of)} failures\n\n" + "\n\n".join(told_of)
+    found = list(failures_of(graph_case, range(first, first + TOGETHER), Ways()))
+    assert not found, f"{len(found)} failures\n\n" + "\n\n".join(found)
 
 
 def test_comparisons_tell() -> None:
@@ -52,7 +38,5 @@ def test_comparisons_tell() -> None:
 
 
 def test_a_seed_is_one_case() -> None:
-    from fuzz.failures import as_text
-
     first, second = generate(7), generate(7)
     assert as_text(first.graph, first.bindings[0]) == as_text(second.graph, second.bindings[0])

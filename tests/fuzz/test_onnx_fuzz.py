@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import onnx
 import pytest
-from fuzz.failures import failures, search_for, told
-from fuzz.generate import Case
-from fuzz.onnx_failures import first_failure, imported, meaning_failures, shrunk_model, told_model
+from fuzz.batches import failures_of, model_case
+from fuzz.failures import Ways
+from fuzz.onnx_failures import first_failure, imported, meaning_failures, shrunk_model
 from fuzz.onnx_generate import OnnxCase, generate_onnx
 from fuzz.oracle import expect
-from fuzz.road import compile_together
 
 TOGETHER = 30
 QUICK = 30
@@ -23,26 +22,8 @@ BATCHES = [
 
 @pytest.mark.parametrize("first", BATCHES)
 def test_no_model_differs(first: int) -> None:
-    told_of: list[str] = []
-    roads = []
-    for seed in range(first, first + TOGETHER):
-        case = generate_onnx(seed)
-        model, failure = imported(case)
-        failure = failure or next(meaning_failures(case, model), None)
-        if failure:
-            told_of.append(told_model(case, failure))
-            continue
-        graph_case = Case(seed, model.graph, model.bindings)
-        road, failure = search_for(model.graph)
-        if failure:
-            told_of.append(told(graph_case, model.bindings[0], failure))
-        else:
-            roads.append((graph_case, road))
-    compile_together(road for _, road in roads)
-    for case, road in roads:
-        for binding in case.bindings:
-            told_of += [told(case, binding, failure) for failure in failures(road, binding, randoms=1)][:1]
-    assert not told_of, f"{len(told_of)} failures\n\n" + "\n\n".join(told_of)
+    found = list(failures_of(model_case, range(first, first + TOGETHER), Ways(randoms=1)))
+    assert not found, f"{len(found)} failures\n\n" + "\n\n".join(found)
 
 
 def test_many_operators_are_drawn() -> None:

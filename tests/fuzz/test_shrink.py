@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from fuzz import failures as failures_module
-from fuzz.failures import Failure, as_text, failures, shrunk
+from fuzz.failures import Failure, Ways, as_text, failures, shrunk
 from fuzz.generate import Binding, generate
 from fuzz.oracle import expect
 from fuzz.road import Road
@@ -49,7 +49,7 @@ def test_an_unsound_rule_is_shrunk_to_what_shows_it(monkeypatch: pytest.MonkeyPa
             continue
         road, failure = failures_module.search_for(case.graph)
         if failure is None:
-            failure = next(failures(road, case.bindings[0], randoms=12, run=False), None)
+            failure = next(failures(road, case.bindings[0], Ways(chosen=False, randoms=12)), None)
         if failure is not None:
             break
     else:
@@ -72,6 +72,6 @@ def test_the_text_builds_the_graph_again() -> None:
 def test_a_failure_names_its_stage() -> None:
     case = generate(0)
     feeds = {name: array[:0] if array.ndim else array for name, array in case.bindings[0].feeds.items()}
-    found = list(failures(Road.of(case.graph), Binding(case.bindings[0].dims, feeds), run=False))
+    found = list(failures(Road.of(case.graph), Binding(case.bindings[0].dims, feeds)))
     assert [type(failure) for failure in found] == [Failure]
     assert found[0].stage == "interpreter"
