@@ -9,7 +9,6 @@ from typing import Any, NoReturn
 import numpy as np
 import onnx
 
-from ..ir.builder import Builder
 from ..ir.graph import Value
 from ..plan import view
 from ..plan.dims import Dim, Range, ceil_div, exact_div, maximum, minimum, prove_nonnegative, simplify, symbol, symbols
@@ -25,7 +24,7 @@ from .assumptions import (
     replacement,
     sizes_that_fit,
 )
-from .shape_values import ShapeValues
+from .data_sizes import DataSizes
 
 
 @dataclass(frozen=True)
@@ -42,12 +41,11 @@ class NodeContext:
         return f"node {self.name!r} ({self.domain or 'ai.onnx'}.{self.op}, opset {self.opset})"
 
 
-class NodeBuilder(Builder):
+class NodeBuilder(DataSizes):
     """A `Builder` that knows the ONNX node it works for, and the elements of small tensors (`shape_values`)."""
 
     def __init__(self, name: str, ranges: Mapping[str, Range]) -> None:
         super().__init__(name, ranges)
-        self.shape_values = ShapeValues(self.ranges)
         self.node = NodeContext("", "", "", 0, ())
         self.narrow: dict[Value, tuple[int, int]] = {}
         self.open_dims: Sequence[str] = ()
@@ -87,6 +85,19 @@ class NodeBuilder(Builder):
         return tuple(
             element if element.__class__ is not bool else int(element) for element in elements.reshape(-1).tolist()
         )
+
+    def data_size(self, value: Value, what: str, most: Dim | None = None, least: Dim = 0, name: str = "") -> Dim:
+        """Return the number in an integer scalar as a dim, a new one where data decides it (`size_of`).
+
+        UnsupportedModel if it has no bound: neither `most` nor what can be shown of how it is computed.
+        """
+        dim = self.size_of(value, most, least, name or self.node.op)
+        if dim is None:
+            self.fail(
+                f"{what} is a number that data decides, and nothing bounds it, so no memory can be planned for it; make "
+                "it constant, or clip it to a constant or to the extent of a tensor (Min, Clip)"
+            )
+        return dim
 
     def integer(self, value: Value, what: str) -> Dim:
         """Return the only element of an integer tensor; see `ints`."""
@@ -146,8 +157,12 @@ class NodeBuilder(Builder):
 
         So an image that a convolution shrinks by 9 is at least 9 wide.
         """
+        if self.is_nonnegative(dim - low):
+            return
+        if self.has_data_sizes(dim):
+            self.at_least_when_run(dim, low)
         names = symbols(dim)
-        if len(names) != 1 or not names <= set(self.open_dims) or self.is_nonnegative(dim - low):
+        if len(names) != 1 or not names <= set(self.open_dims):
             return
         (name,) = names
         known = self.ranges[name]
@@ -219,6 +234,8 @@ class NodeBuilder(Builder):
         Either a dim's range is narrowed to the sizes for which they are equal, or an Assumption is raised, which starts
         the import anew.
         """
+        if self.has_data_sizes(a, b):
+            return False
         found = replacement(a, b, self.open_dims, self.ranges)
         if found is not None:
             raise Assumption(*found, f"in {self.node}, {a} and {b} must be equal")

@@ -3,6 +3,9 @@
 ONNX models compute shapes with ordinary tensors: they take the shape of one, pick an extent, multiply, concatenate and
 reshape by the result. Those tensors are imported as ordinary nodes, whose elements this module works out again on the
 primitives. So whatever operators a model uses for it, a value that depends on nothing but dims is known.
+
+An element that data decides is an `Unknown`, which keeps track of where it comes from: a shape of which some elements
+are known and others not is known as far as can be, and one number that goes into several shapes is one.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial, reduce
 from typing import Any, NoReturn
 
 import numpy as np
@@ -32,8 +36,10 @@ from ..plan.dims import (
     substitute,
     symbols,
 )
+from ..plan.dtypes import int64
 
 MOST_ELEMENTS = 1024
+MOST_UNKNOWN = 64  # tensors that are shapes have fewer elements
 
 
 class _Undecided(Exception):
@@ -42,6 +48,14 @@ class _Undecided(Exception):
 
     def __init__(self, question: Dim | None = None) -> None:
         self.question = question
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """An element that data decides: number `place`, in row-major order, of the elements of `value`."""
+
+    value: Value
+    place: int
 
 
 @dataclass(frozen=True)
@@ -59,38 +73,74 @@ class ShapeValues:
         self.ranges = ranges
         self._found: dict[Value, np.ndarray | None] = {}
         self._questions: dict[Value, Dim] = {}
+        self._sizes: dict[Unknown, Dim] = {}
         self._dims = DimArithmetic(ranges)
 
     def of(self, value: Value) -> np.ndarray | None:
         """Return the elements: a numeric array, or one of objects where some are dims; None if they are not known."""
+        elements = self.elements(value)
+        return None if elements is None or _has_unknown(elements) else elements
+
+    def elements(self, value: Value) -> np.ndarray | None:
+        """Return the elements as `of` does, those that data decides as Unknown; None if nothing is kept of any."""
         if value not in self._found:
-            self._found[value] = self._work_out(value.node) if _is_small(value) else None
+            self._found[value] = self._work_out(value) if _is_small(value) else None
         return self._found[value]
 
     def question(self, value: Value) -> Dim | None:
         """Return a dim of which it must be known whether it is 0 or more before the elements of a value can be."""
-        return self._questions.get(value) if self.of(value) is None else None
+        return self._asked(value) if self.of(value) is None else None
 
-    def _work_out(self, node: Node) -> np.ndarray | None:
+    def define(self, unknown: Unknown, dim: Dim) -> None:
+        """Let a dim stand for an element that data decides."""
+        self._sizes[unknown] = dim
+        stale = [value for value, found in self._found.items() if found is not None and _has_unknown(found)]
+        for value in stale:
+            del self._found[value]
+        for value in stale:  # in the order in which they were found: what one is computed from comes before it
+            self.elements(value)
+
+    def _work_out(self, value: Value) -> np.ndarray | None:
+        node = value.node
         if node.op == "constant":
             return node.attrs["data"]
         rule = _RULES.get(node.op)
-        if rule is None:
-            return None
-        operands = []
-        for value in node.inputs:
-            operand = self.of(value)
-            if operand is None:
-                if value in self._questions:
-                    self._questions[node.output] = self._questions[value]
-                return None
-            operands.append(operand)
+        operands = [self.elements(operand) for operand in node.inputs]
+        if rule is None or any(operand is None for operand in operands):
+            return self._decided_by_data(value)
         try:
             return rule(self, node, operands)
         except _Undecided as undecided:
-            if undecided.question is not None:
-                self._questions[node.output] = undecided.question
+            self._ask(value, undecided.question)
+            return self._decided_by_data(value)
+
+    def _ask(self, value: Value, question: Dim | None) -> None:
+        """Remember what must be known before the elements of a value can be: this, or what its operands wait for."""
+        questions = [question, *map(self._asked, value.node.inputs)]
+        found = next((question for question in questions if question is not None), None)
+        if found is not None:
+            self._questions.setdefault(value, found)
+
+    def _asked(self, value: Value) -> Dim | None:
+        if value not in self._questions:
+            elements = self.elements(value)
+            unknown = [] if elements is None or elements.dtype != object else elements.reshape(-1).tolist()
+            origins = [element.value for element in unknown if isinstance(element, Unknown)]
+            return next((self._questions[origin] for origin in origins if origin in self._questions), None)
+        return self._questions[value]
+
+    def _decided_by_data(self, value: Value) -> np.ndarray | None:
+        self._ask(value, None)
+        count = product(value.shape)
+        if count == 0:
+            return np.empty(value.shape, value.dtype.numpy)
+        if value.dtype.is_float or count > MOST_UNKNOWN:
             return None
+        elements = np.empty(count, object)
+        for place in range(count):
+            unknown = Unknown(value, place)
+            elements[place] = self._sizes.get(unknown, unknown)
+        return _plain(elements.reshape(value.shape), value.node)
 
     def _iota(self, node: Node, operands: list[np.ndarray]) -> np.ndarray:
         shape = node.types[0].shape
@@ -117,20 +167,41 @@ class ShapeValues:
             raise _Undecided
         elements = np.empty(node.types[0].shape, object)
         is_float = node.inputs[-1].dtype.is_float
-        for at in np.ndindex(*elements.shape):
-            elements[at] = rule(*(_element(operand[at], is_float) for operand in operands))
+        for place, at in enumerate(np.ndindex(*elements.shape)):
+            arguments = [_element(operand[at], is_float) for operand in operands]
+            elements[at] = self._or_unknown(node, place, rule, arguments)
         return _plain(elements, node)
+
+    def _or_unknown(self, node: Node, place: int, rule: Callable[..., Any], arguments: list[Any]) -> Any:
+        """Return what the rule makes of these elements, or that data decides it."""
+        if rule is _choice and not isinstance(arguments[0], Unknown):
+            return rule(*arguments)
+        question = None
+        if not any(isinstance(argument, Unknown) for argument in arguments):
+            try:
+                return rule(*arguments)
+            except _Undecided as undecided:
+                question = undecided.question
+        if node.types[0].dtype.is_float:
+            raise _Undecided(question)
+        self._ask(node.output, question)
+        unknown = Unknown(node.output, place)
+        return self._sizes.get(unknown, unknown)
 
     def _cast(self, node: Node, operand: np.ndarray) -> np.ndarray:
         source, target = node.inputs[0].dtype, node.types[0].dtype
         elements = np.empty(operand.shape, object)
-        for at in np.ndindex(*elements.shape):
+        if target.kind == "b":
+            rule = partial(self._dims.differ, b=0)
+        else:
+            rule = self._dims.trunc if target.is_integer else lambda element: element
+        same = source.is_integer and target is int64
+        for place, at in enumerate(np.ndindex(*elements.shape)):
             element = _element(operand[at], source.is_float)
-            if target.kind == "b":
-                element = self._dims.differ(element, 0)
-            elif target.is_integer:
-                element = self._dims.trunc(element)
-            elements[at] = element
+            if same and isinstance(element, Unknown):
+                elements[at] = element
+            else:
+                elements[at] = self._or_unknown(node, place, rule, [element])
         return _plain(elements, node)
 
     def _reduce(self, node: Node, operands: list[np.ndarray]) -> np.ndarray:
@@ -140,14 +211,11 @@ class ShapeValues:
             return reduce_array(fn, operand, count)
         combine = self._dims.table[{"sum": "add", "prod": "mul"}.get(fn, fn)]
         elements = np.empty(node.types[0].shape, object)
-        for at in np.ndindex(*elements.shape):
+        for place, at in enumerate(np.ndindex(*elements.shape)):
             row = [_element(element, node.types[0].dtype.is_float) for element in operand[at].reshape(-1)]
             if not row:
                 raise _Undecided
-            total = row[0]
-            for element in row[1:]:
-                total = combine(total, element)
-            elements[at] = total
+            elements[at] = self._or_unknown(node, place, lambda *row: reduce(combine, row), row)
         return _plain(elements, node)
 
     def _gather(self, node: Node, operands: list[np.ndarray]) -> np.ndarray:
@@ -205,7 +273,7 @@ class DimArithmetic:
             "greater_equal": lambda a, b: not self._less(a, b),
             "equal": lambda a, b: not self.differ(a, b),
             "not_equal": self.differ,
-            "where": lambda condition, a, b: a if condition else b,
+            "where": _choice,
             "and": lambda a, b: a and b,
             "or": lambda a, b: a or b,
             "not": lambda a: not a,
@@ -287,6 +355,10 @@ def _ask(question: Dim) -> NoReturn:
     raise _Undecided(question)
 
 
+def _choice(condition: bool, a: Any, b: Any) -> Any:
+    return a if condition else b
+
+
 def _ratio(a: Any) -> tuple[Dim, int]:
     return (a.over, a.under) if isinstance(a, Ratio) else (a, 1)
 
@@ -296,7 +368,9 @@ def _reduced(over: Dim, under: int, *operands: Any) -> Any:
 
 
 def _element(element: Any, is_float: bool) -> Any:
-    """Return one element as a dim, a bool or, of a float, a ratio."""
+    """Return one element as a dim, a bool or, of a float, a ratio; an unknown one as it is."""
+    if isinstance(element, Unknown):
+        return element
     if isinstance(element, Ratio | bool | np.bool_):
         return element if isinstance(element, Ratio) else bool(element)
     if not is_float:
@@ -322,11 +396,15 @@ def _plain(elements: np.ndarray, node: Node) -> np.ndarray:
         return elements
     flat = elements.reshape(-1).tolist()
     if any(
-        isinstance(element, Expr) or (isinstance(element, Ratio) and type(element.over) is not int) for element in flat
+        isinstance(element, Expr | Unknown) or (isinstance(element, Ratio) and type(element.over) is not int) for element in flat
     ):
         return elements
     numbers = [element.over / element.under if isinstance(element, Ratio) else element for element in flat]
     return np.array(numbers, dtype=node.types[0].dtype.numpy).reshape(elements.shape)
+
+
+def _has_unknown(elements: np.ndarray) -> bool:
+    return elements.dtype == object and any(isinstance(element, Unknown) for element in elements.reshape(-1).tolist())
 
 
 def _is_small(value: Value) -> bool:

@@ -9,6 +9,7 @@ from ...plan.dims import Dim, index_symbol, product
 from ...plan.dtypes import int64
 from ..context import NodeBuilder
 from ..registry import onnx_op
+from ..selection import places_of
 
 
 @onnx_op("Gather", 1, 11, 13)
@@ -32,6 +33,9 @@ def _place(b: NodeBuilder, place: Dim, data: Value, axis: int) -> Dim:
         place = place + extent
     if type(place) is int and type(extent) is int and not 0 <= place < extent:
         b.invalid(f"the index {place} is outside axis {axis} of {data.type}")
+    if b.has_data_sizes(extent):
+        b.at_least(place, 0)
+        b.at_least(extent - place, 1)
     return place
 
 
@@ -123,23 +127,39 @@ def scatter_elements(b: NodeBuilder, data: Value, index: Value, updates: Value, 
 
 @onnx_op("NonZero", 9, 13)
 def nonzero(b: NodeBuilder, x: Value) -> Value:
-    """Its length must be known: x is known, or has the same element, not 0, everywhere in one row."""
+    """The places of what is not 0, one column each. How many there are is a size, unless x is known."""
     source = x.node.inputs[0].node if x.node.op == "view" else x.node
-    filled = source.op == "constant" and source.attrs["data"].size == 1 and x.node.attrs["view"].is_total
-    if x.type.rank == 1 and x.node.op == "view" and filled and source.attrs["data"].reshape(-1)[0]:
+    filled = source.op == "constant" and source.attrs["data"].size == 1 and x.node.op == "view"
+    if x.type.rank == 1 and filled and x.node.attrs["view"].is_total and source.attrs["data"].reshape(-1)[0]:
         return b.iota((1, x.shape[0]), index_symbol(1))
-    known = b.known(x)
-    if known is None or known.dtype == object:
-        b.fail("the number of its results depends on data, which is only known when the model runs")
-    return b.constant(np.array(np.nonzero(known), np.int64).reshape(x.type.rank, -1))
+    known = x.node.attrs["data"] if x.node.op == "constant" else b.known(x)
+    if known is not None and known.dtype != object:
+        found = np.array(np.nonzero(np.atleast_1d(known)), np.int64)
+        return b.constant(found if x.type.rank else found[:0])
+    flags = x if x.dtype.kind == "b" else b.b("not_equal", x, 0)
+    places = places_of(b, b.reshape(flags, (product(x.shape),)))
+    if x.type.rank == 0:
+        return b.iota((0, places.shape[0]), 0)
+    rows: list[Value] = []
+    for axis, extent in enumerate(x.shape):
+        inner = product(x.shape[axis + 1 :])
+        row = places if inner == 1 else b.b("div", places, b.dim_value(inner))
+        rows.append(row if axis == 0 else b.b("floor_mod", row, b.dim_value(extent)))
+    return b.concat([b.unsqueeze(row, [0]) for row in rows], 0)
 
 
 @onnx_op("Compress", 9, 11, 28)
 def compress(b: NodeBuilder, x: Value, condition: Value, *, axis: int | None = None) -> Value:
-    places = np.flatnonzero(b.numbers(condition, "the condition"))
     if axis is None:
         x, axis = b.reshape(x, (product(x.shape),)), 0
-    return b.take(x, b.constant(places.astype(np.int64)), b.axis(axis, x.type.rank))
+    axis = b.axis(axis, x.type.rank)
+    known = condition.node.attrs["data"] if condition.node.op == "constant" else b.known(condition)
+    if known is not None and known.dtype != object:
+        return b.take(x, b.constant(np.flatnonzero(known).astype(np.int64)), axis)
+    (length,), extent = condition.shape, x.shape[axis]
+    if b.is_nonnegative(length - extent - 1):
+        b.invalid(f"a condition of {length} elements is longer than axis {axis} of {x.type}")
+    return b.take(x, places_of(b, condition), axis)
 
 
 @onnx_op("TensorScatter", 24, only={"mode": ("linear", "circular")})
