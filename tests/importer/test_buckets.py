@@ -11,7 +11,7 @@ from luminal_onnx.plan.buckets import MOST_BUCKETS, bucket_of, cover_problem
 from luminal_onnx.plan.dims import Range
 from luminal_onnx.plan.errors import InvalidInput, InvalidModel, UnsupportedModel
 from luminal_onnx.plan.signature import Signature
-from luminal_onnx.runtime.binding import bind_dims
+from luminal_onnx.runtime.input_dims import bind_dims
 from onnx import TensorProto, helper, numpy_helper
 from tolerances import ELEMENTWISE, assert_close
 

@@ -16,7 +16,7 @@ from luminal_onnx.ir.graph import Graph
 from luminal_onnx.plan.buckets import bucket_of
 from luminal_onnx.plan.errors import UnsupportedModel
 from luminal_onnx.plan.signature import Signature
-from luminal_onnx.runtime.binding import bind_dims
+from luminal_onnx.runtime.input_dims import bind_dims
 from parity.comparison import onnxruntime_outputs
 from parity.fixtures import catalogue, input_sets, real_model
 from tolerances import MODEL_SPREAD
