@@ -71,6 +71,7 @@ class BucketedImport:
         ranges = moved_to(hull(buckets), {name: known.opt for name, known in self.dims.ranges.items()})
         summary, first = self.summary, parts[0].graph
         summary.warnings.extend(dict.fromkeys(told for part in parts for told in part.told))
+        summary.unbounded = [name for name in self.dims.open if name in ranges and name not in self.dims.derived]
         summary.dims = {safe: original for safe, original in self.dims.original.items() if safe in ranges}
         inputs = tuple(
             InputPort(name, value.dtype, value.shape if len(parts) == 1 else self.dims.shapes[name])

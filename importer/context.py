@@ -260,7 +260,10 @@ class NodeBuilder(DataSizes):
             known, part = self.ranges[name], f"{name}_by_{factor}"
             high = known.max // factor
             part_range = Range(-(-known.min // factor), min(max(known.opt // factor, 1), high), high)
-            reason = f"in {self.node}, {a} and {b} are equal for multiples of {factor}, not for all sizes"
+            reason = (
+                f"in {self.node}, {a} and {b} are equal for multiples of {factor}, not for all sizes; to bound it, "
+                f"say {name}={factor}*n and n=MIN:OPT:MAX"
+            )
             raise Assumption(name, symbol(part) * factor, reason, {part: part_range})
 
     def larger(self, a: Dim, b: Dim) -> Dim:

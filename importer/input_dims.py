@@ -24,7 +24,8 @@ class InputDims:
     """The shapes of the model's inputs as dims, with a range for each symbol that is left.
 
     An axis without a usable name is called `<input>_d<axis>`. Equal names are one symbol. A name that is an expression
-    of other inputs' names ("past + sequence") is that expression. `original` maps each symbol to the model's spelling.
+    of other inputs' names ("past + sequence") is that expression. `original` maps each symbol to the model's spelling;
+    `derived` are the symbols that assumptions made.
     """
 
     def __init__(self, inputs: Sequence[onnx.ValueInfoProto]) -> None:
@@ -41,6 +42,7 @@ class InputDims:
         self.ranges: dict[str, Range] = {}
         self.buckets: list[Bucket] = [{}]
         self.open: list[str] = []
+        self.derived: dict[str, Range] = {}
 
     def _dim(self, axis: onnx.TensorShapeProto.Dimension, fallback: str, declared: set[str]) -> Dim:
         if axis.WhichOneof("value") == "dim_value" and axis.dim_value >= 0:
@@ -101,10 +103,9 @@ class InputDims:
         fixed.update(one_size)
         for _ in fixed:  # what stands for one dim may name others that are fixed too
             self._substitute(fixed)
-        derived: dict[str, Range] = {}
         for assumption in assumed:
             self._substitute({assumption.name: assumption.value})
-            derived.update(assumption.ranges)
+            self.derived.update(assumption.ranges)
             self.original.update({new: new for new in assumption.ranges if new not in self.original})
         for name, sizes in shapes.items():
             if self.shapes[name] != tuple(sizes):
@@ -114,7 +115,7 @@ class InputDims:
                 )
         used = sorted({found for shape in self.shapes.values() for dim in shape for found in symbols(dim)})
         self.open = [name for name in self.original if name in used and name not in bounded]
-        unsaid = {name: derived.get(name, DEFAULT_RANGE) for name in used if name not in bounded}
+        unsaid = {name: self.derived.get(name, DEFAULT_RANGE) for name in used if name not in bounded}
         self._set_buckets(disjoint({name: {**unsaid, **box}[name] for name in used} for box in boxes))
 
     def _set_buckets(self, boxes: list[dict[str, Range]]) -> None:

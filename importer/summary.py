@@ -16,7 +16,11 @@ _PRODUCER_UNKNOWN = "unknown"
 
 @dataclass
 class Summary:
-    """Facts about the model file. `operators` counts operators by name, subgraphs and functions included."""
+    """Facts about the model file, and what became of its dims.
+
+    `operators` counts operators by name, subgraphs and functions included. `dims` maps the symbols that are left to the
+    model's spelling, `unbounded` has those whose range the caller left open, `splits` tells where the range was split.
+    """
 
     name: str
     sha256: str
@@ -30,6 +34,7 @@ class Summary:
     inputs: list[str] = field(default_factory=list)
     outputs: list[str] = field(default_factory=list)
     dims: dict[str, str] = field(default_factory=dict)
+    unbounded: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     splits: list[str] = field(default_factory=list)
 

@@ -17,7 +17,7 @@ import click
 
 from luminal_onnx import __version__
 from luminal_onnx.extras import needs_compile_extra
-from luminal_onnx.options import parse_arches, parse_dims, parse_ranges, parse_shapes, parse_sizes
+from luminal_onnx.options import parse_arches, parse_dims, parse_profiles, parse_ranges, parse_shapes, parse_sizes
 from luminal_onnx.plan.errors import InvalidInput, LuminalError, NoDevice, UnsupportedModel, VerificationFailed
 
 if TYPE_CHECKING:
@@ -71,8 +71,25 @@ def _inputs(command: Callable) -> Callable:
 @click.option(
     "-o", "--saveEngine", "output", type=click.Path(dir_okay=False), help="Artifact to write [MODEL.luminal]."
 )
-@click.option("--dim", "dims", multiple=True, metavar="NAME=MIN:OPT:MAX", help="Bound a named dim: 8, 1:32 or 1:8:32.")
+@click.option(
+    "--dim",
+    "dims",
+    multiple=True,
+    metavar="NAME=MIN:OPT:MAX",
+    help="Bound a named dim: 8, 1:32 or 1:8:32; 1,2:8:32 makes two buckets, each with kernels chosen for its OPT.",
+)
 @click.option("--shapes", multiple=True, metavar="NAME:1x3x224x224,…", help="Fix the shapes of inputs.")
+@click.option("--minShapes", "min_shapes", multiple=True, metavar="NAME:1x3x224x224,…", help="Least shapes of inputs.")
+@click.option("--optShapes", "opt_shapes", multiple=True, metavar="NAME:…", help="Shapes to be fast at; alone: fixed.")
+@click.option("--maxShapes", "max_shapes", multiple=True, metavar="NAME:…", help="Greatest shapes of inputs.")
+@click.option(
+    "--profile",
+    "profile_numbers",
+    multiple=True,
+    type=click.IntRange(0),
+    metavar="N",
+    help="Begin another profile of the three: a bucket; the first that fits is run.",
+)
 @click.option("--arch", "arches", multiple=True, metavar="sm_90,…", help="GPU targets [sm_80,sm_90,sm_100].")
 @click.option("--verify/--no-verify", "verify", default=True, help="Check against onnxruntime before writing [on].")
 @click.option(
@@ -95,6 +112,10 @@ def compile_command(
     output: str | None,
     dims: tuple[str, ...],
     shapes: tuple[str, ...],
+    min_shapes: tuple[str, ...],
+    opt_shapes: tuple[str, ...],
+    max_shapes: tuple[str, ...],
+    profile_numbers: tuple[int, ...],
     arches: tuple[str, ...],
     verify: bool,
     verify_time: float,
@@ -110,6 +131,7 @@ def compile_command(
     source = _one_of(model, onnx_path)
     target = Path(output) if output else Path(source).with_suffix(ARTIFACT_SUFFIX)
     bounds = parse_dims(dims)
+    profiles = parse_profiles(min_shapes, opt_shapes, max_shapes, profile_numbers)
     with report.progress(enabled=not (as_json or quiet)) as announce:
         phases = Phases(announce)
         phases.begin_with("start", process_seconds())
@@ -119,6 +141,7 @@ def compile_command(
             phases,
             dims=bounds,
             shapes=parse_shapes(shapes),
+            profiles=profiles,
             arches=parse_arches(arches) or None,
             verify=verify,
             verify_seconds=verify_time,
@@ -131,9 +154,7 @@ def compile_command(
     if as_json:
         _print_json(summary)
     elif not quiet:
-        originals = summary["model"]["dims"]
-        unbounded = [name for name in summary["dims"] if name not in bounds and originals.get(name) not in bounds]
-        report.print_compiled(summary, source, unbounded)
+        report.print_compiled(summary, source)
 
 
 @cli.command()

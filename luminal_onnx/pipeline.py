@@ -9,14 +9,16 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from luminal_onnx.extras import needs_compile_extra
+from luminal_onnx.plan.buckets import bucket_of
 from luminal_onnx.plan.errors import InvalidInput, MissingDependency, VerificationFailed
 from luminal_onnx.plan.records import KernelStep, LtStep, Plan
+from luminal_onnx.plan.signature import joined_signature
 from luminal_onnx.runtime.artifact import Artifact
 
 if TYPE_CHECKING:
@@ -38,7 +40,9 @@ TEMPLATES = (
     "attention",
     "scatter",
 )
-DimSpec = int | str | tuple[int, int] | tuple[int, int, int]
+DimSpec = int | str | Sequence[int | Sequence[int]]
+# The least, usual and greatest shape of each input that is named.
+Profile = Mapping[str, tuple[Sequence[int], Sequence[int], Sequence[int]]]
 Progress = Callable[[str], None]
 ModelLike: TypeAlias = "str | PathLike[str] | bytes | onnx.ModelProto"
 
@@ -80,6 +84,7 @@ def compile(
     *,
     dims: Mapping[str, DimSpec] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    profiles: Sequence[Profile] = (),
     arches: Sequence[str] | None = None,
     verify: bool = True,
     verify_seconds: float = VERIFY_SECONDS,
@@ -89,10 +94,12 @@ def compile(
 ) -> Artifact:
     """Compile `model` (a path, the file's bytes, or a ModelProto) and return the artifact, not yet under a name.
 
-    `dims` fixes or bounds named dims: 8, (min, max) or (min, opt, max); `shapes` fixes whole inputs. `arches` are the GPU
-    targets ("sm_90"); PTX for newer ones is always added. With `verify` the artifact is run on the CPU against
-    onnxruntime first, for at most `verify_seconds`; what could not be checked is marked "unverified" in the manifest.
-    `strip_sources` leaves out the kernel sources, which the CPU road needs.
+    `dims` fixes or bounds named dims: 8, (min, max) or (min, opt, max), or a list of these: buckets, each with a plan that
+    is tuned for its own opt. `shapes` fixes whole inputs. `profiles` bound dims by shapes of inputs, as in
+    `{"x": ((1, 3), (8, 3), (32, 3))}`; several are buckets, of which the first that fits is taken. `arches` are the GPU
+    targets ("sm_90"); PTX for newer ones is always added. With `verify` the artifact is run on the CPU against onnxruntime
+    first, for at most `verify_seconds`; what could not be checked is marked "unverified" in the manifest. `strip_sources`
+    leaves out the kernel sources, which the CPU road needs.
 
     Raises InvalidModel, UnsupportedModel, InvalidInput, MissingDependency, or VerificationFailed on a mismatch.
     """
@@ -103,6 +110,7 @@ def compile(
         Phases(progress or (lambda phase: None)),
         dims=dims,
         shapes=shapes,
+        profiles=profiles,
         arches=arches,
         verify=verify,
         verify_seconds=verify_seconds,
@@ -120,6 +128,7 @@ def compile_to(
     *,
     dims: Mapping[str, DimSpec] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    profiles: Sequence[Profile] = (),
     arches: Sequence[str] | None = None,
     verify: bool = True,
     verify_seconds: float = VERIFY_SECONDS,
@@ -136,22 +145,32 @@ def compile_to(
         targets = _checked_arches(arches, compiler.targets)
         if verify and not strip_sources:
             _check_verifiable()
-        imported = compiler.load(model, dims=_checked_dims(dims), shapes=shapes)
+        imported = compiler.load(model, dims=_checked_dims(dims), shapes=shapes, profiles=profiles)
     primary = compiler.targets[_primary(targets)]
-    with phases.phase("search"):
-        found = compiler.search(imported.graph, primary)
+    reports, parts = [], []
+    for graph in imported.graphs:
+        with phases.phase("search"):
+            found = compiler.search(graph, primary)
+        with phases.phase("codegen"):
+            reports.append(found.report)
+            parts.append(compiler.lower(found.program, primary.name))
+            parts[-1].plan.validate()
     with phases.phase("codegen"):
-        lowered = compiler.lower(found.program, primary.name)
-        lowered.plan.validate()
+        joined = compiler.join(parts)
     with phases.phase("nvrtc"):
-        binaries = compiler.compile_sources(lowered.sources, targets)
-    summary = imported.summary
+        binaries = compiler.compile_sources(joined.sources, targets)
+    summary, buckets = imported.summary, imported.buckets
+    usual = bucket_of({name: known.opt for name, known in imported.ranges.items()}, buckets) or 0
     info: dict[str, Any] = {
         "model": summary.to_json(),
         "target": primary.name,
-        "search": search_summary(found.report),
-        "statistics": statistics(lowered.plan),
-        "warnings": [*summary.warnings, *found.report.notes],
+        "search": search_summary(reports[usual]),
+        "statistics": statistics(joined.plans[usual]),
+        "warnings": list(dict.fromkeys([*summary.warnings, *(note for report in reports for note in report.notes)])),
+    }
+    graphs = {
+        f"graph.{number}.txt" if number else "graph.txt": compiler.format_graph(graph).encode()
+        for number, graph in enumerate(imported.graphs)
     }
 
     def write(where: Path, verification: dict[str, Any]) -> Artifact:
@@ -159,12 +178,14 @@ def compile_to(
             compiler.write_artifact(
                 where,
                 manifest_info={**info, "verification": verification, "seconds": phases.report()},
-                plans={name: _retarget(lowered.plan, name) for name in targets},
+                plans={name: [replace(plan, arch=name) for plan in joined.plans] for name in targets},
                 cubins=binaries.cubins,
                 ptx=binaries.ptx,
-                sources={} if strip_sources else lowered.sources,
-                weights=lowered.weights,
-                extras={"graph.txt": compiler.format_graph(imported.graph).encode()},
+                sources={} if strip_sources else joined.sources,
+                weights=joined.weights,
+                extras=graphs,
+                signature=joined_signature(imported.inputs, imported.ranges, buckets, joined.plans),
+                buckets=buckets,
             )
             return Artifact.open(where, sealed=True)
 
@@ -253,15 +274,17 @@ def _checked_dims(dims: Mapping[str, DimSpec] | None) -> dict[str, DimSpec]:
     checked: dict[str, DimSpec] = {}
     for name, spec in (dims or {}).items():
         try:
-            many = isinstance(spec, (tuple, list))
-            checked[name] = (
-                spec if isinstance(spec, str) else tuple(map(operator.index, spec)) if many else operator.index(spec)
-            )
+            checked[name] = spec if isinstance(spec, str) else _plain(spec)
         except TypeError:
             raise InvalidInput(
-                f"dims: {name!r} cannot be {spec!r}; expected a size, (min, max), (min, opt, max) or an expression"
+                f"dims: {name!r} cannot be {spec!r}; expected a size, (min, max), (min, opt, max), a list of these, "
+                "or an expression"
             ) from None
     return checked
+
+
+def _plain(spec: Any) -> Any:
+    return tuple(map(_plain, spec)) if isinstance(spec, (tuple, list)) else operator.index(spec)
 
 
 def _check_verifiable() -> None:
@@ -280,15 +303,12 @@ def _primary(targets: Sequence[str]) -> str:
     return "sm_90" if "sm_90" in targets else targets[0]
 
 
-def _retarget(plan: Plan, arch: str) -> Plan:
-    return Plan(arch, plan.buffers, plan.inputs, plan.outputs, plan.root, plan.ranges)
-
-
 @dataclass(frozen=True)
 class _Compiler:
     load: Callable
     search: Callable
     lower: Callable
+    join: Callable
     compile_sources: Callable
     write_artifact: Callable
     format_graph: Callable
@@ -298,10 +318,10 @@ class _Compiler:
 def _compiler() -> _Compiler:
     """Import the compiling parts, which need the `compile` extra, or say that it is missing."""
     with needs_compile_extra("compiling"):
-        from luminal_onnx.codegen import compile_sources, lower
+        from luminal_onnx.codegen import compile_sources, join, lower
         from luminal_onnx.codegen.artifact import write_artifact
         from luminal_onnx.importer import load
         from luminal_onnx.ir.printer import format_graph
         from luminal_onnx.ir.search import search
         from luminal_onnx.ir.target import TARGETS
-    return _Compiler(load, search, lower, compile_sources, write_artifact, format_graph, TARGETS)
+    return _Compiler(load, search, lower, join, compile_sources, write_artifact, format_graph, TARGETS)

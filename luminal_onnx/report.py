@@ -15,7 +15,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from luminal_onnx.plan.buckets import Bucket, bucket_of
 from luminal_onnx.plan.records import KernelStep, Plan, Port
+from luminal_onnx.plan.signature import InputPort, OutputPort
 from luminal_onnx.runtime.binding import plan_memory_for
 
 if TYPE_CHECKING:
@@ -55,12 +57,16 @@ def _show(table: Table) -> None:
         console.out(line.rstrip(), highlight=False)
 
 
-def _count(number: int, thing: str) -> str:
-    return f"{number} {thing}{'s' * (number != 1)}"
+def _count(number: int, thing: str, ending: str = "s") -> str:
+    return f"{number} {thing}{ending if number != 1 else ''}"
 
 
-def _dims_text(dims: Mapping[str, Sequence[int]]) -> str:
-    return ", ".join(f"{name} {low}..{high} (opt {opt})" for name, (low, opt, high) in dims.items())
+def _dims_text(dims: Mapping[str, Sequence[int]], defaults: Sequence[str] = ()) -> str:
+    """Dims with their ranges; what one size only has as `batch 1`, a range that nobody stated as the default."""
+    return ", ".join(
+        f"{name} {low}" if low == high else f"{name} {low}..{high} (opt {opt}{', default' * (name in defaults)})"
+        for name, (low, opt, high) in dims.items()
+    )
 
 
 @contextmanager
@@ -82,25 +88,57 @@ def format_bytes(count: float) -> str:
     raise AssertionError("unreachable")
 
 
-def format_port(port: Port) -> str:
-    """Return a port as `x: float32[batch, 16]`."""
-    return f"{port.name}: {port.dtype}[{', '.join(map(str, port.shape))}]"
+def format_port(port: Port | InputPort | OutputPort) -> str:
+    """Return a port as `x: float32[batch, 16]`; what differs between buckets is shown as `?` and `...`."""
+    shape = ["..."] if port.shape is None else ["?" if dim is None else str(dim) for dim in port.shape]
+    return f"{port.name}: {port.dtype}[{', '.join(shape)}]"
 
 
-def peak_bytes(plan: Plan, which: str) -> int:
-    """Return the arena bytes that a run needs with every dim at its `opt` or `max`."""
-    return plan_memory_for(plan, {name: getattr(bounds, which) for name, bounds in plan.ranges.items()}).peak_bytes
+def peak_bytes(plan: Plan) -> dict[str, int]:
+    """Return the arena bytes that a run needs with every dim at its `min`, `opt` and `max`."""
+    ends = ("min", "opt", "max")
+    at = {end: {name: getattr(bounds, end) for name, bounds in plan.ranges.items()} for end in ends}
+    return {end: plan_memory_for(plan, sizes).peak_bytes for end, sizes in at.items()}
 
 
-def weight_bytes(plan: Plan) -> int:
-    """Return the bytes of all weights that the plan uses."""
-    return sum(prod(buffer.shape) * buffer.dtype.size for buffer in plan.buffers if buffer.kind == "weight")
+def weight_bytes(plans: Sequence[Plan]) -> int:
+    """Return the bytes of all weights that the plans use."""
+    weights = {buffer.name: buffer for plan in plans for buffer in plan.buffers if buffer.kind == "weight"}
+    return sum(prod(buffer.shape) * buffer.dtype.size for buffer in weights.values())
+
+
+def bucket_facts(artifact: Artifact) -> list[dict[str, Any]]:
+    """Return for each bucket its sizes, the outputs' types there, its launches, and its peak bytes at each end."""
+    plans = artifact.plans(artifact.arches[0])
+    return [
+        {
+            "dims": _sizes(bucket),
+            "outputs": [format_port(port) for port in plan.outputs],
+            "launches": len(list(plan.steps())),
+            "peak_bytes": peak_bytes(plan),
+        }
+        for bucket, plan in zip(artifact.buckets, plans)
+    ]
+
+
+def _sizes(bucket: Bucket) -> dict[str, list[int]]:
+    return {name: [bounds.min, bounds.opt, bounds.max] for name, bounds in bucket.items()}
+
+
+def _whole_peak(artifact: Artifact, buckets: Sequence[dict[str, Any]]) -> dict[str, int]:
+    """Return the peak bytes at each end of the whole range; the greatest of all buckets stands for its max."""
+    found = {}
+    for end in ("min", "opt", "max"):
+        sizes = {name: getattr(bounds, end) for name, bounds in artifact.signature.ranges.items()}
+        within = bucket_of(sizes, artifact.buckets)
+        found[end] = buckets[within or 0]["peak_bytes"][end]
+    return {**found, "max": max(bucket["peak_bytes"]["max"] for bucket in buckets)}
 
 
 def summarize(artifact: Artifact, path: Path) -> dict[str, Any]:
     """Return what `compile` reports: the model, what it became, the check, the file."""
-    plan = artifact.plan(artifact.arches[0])
-    manifest = artifact.manifest
+    signature, manifest = artifact.signature, artifact.manifest
+    buckets = bucket_facts(artifact)
     return {
         "artifact": str(path),
         "bytes": path.stat().st_size,
@@ -108,11 +146,13 @@ def summarize(artifact: Artifact, path: Path) -> dict[str, Any]:
         "model": manifest["model"],
         "statistics": manifest["statistics"],
         "search": manifest["search"],
-        "inputs": [format_port(port) for port in plan.inputs],
-        "outputs": [format_port(port) for port in plan.outputs],
-        "dims": {name: [bounds.min, bounds.opt, bounds.max] for name, bounds in plan.ranges.items()},
-        "weight_bytes": weight_bytes(plan),
-        "peak_bytes": {"opt": peak_bytes(plan, "opt"), "max": peak_bytes(plan, "max")},
+        "inputs": [format_port(port) for port in signature.inputs],
+        "outputs": [format_port(port) for port in signature.outputs],
+        "dims": _sizes(signature.ranges),
+        "default_dims": [name for name in manifest["model"].get("unbounded", ()) if name in signature.ranges],
+        "buckets": buckets,
+        "weight_bytes": weight_bytes(artifact.plans(artifact.arches[0])),
+        "peak_bytes": _whole_peak(artifact, buckets),
         "host_ops": manifest["statistics"]["host_ops"],
         "verification": manifest["verification"],
         "warnings": manifest["warnings"],
@@ -127,29 +167,21 @@ def _facts() -> Table:
     return table
 
 
-def print_compiled(summary: dict[str, Any], source: str, unbounded: Sequence[str] = ()) -> None:
-    """Print the report of a compile: imported, became, checked, where it is, what to try next.
-
-    `unbounded` are the dims whose range nobody stated.
-    """
+def print_compiled(summary: dict[str, Any], source: str) -> None:
+    """Print the report of a compile: imported, became, checked, where it is, what to try next."""
     model, statistics = summary["model"], summary["statistics"]
     table = _facts()
     table.add_row("model", f"{model['name']}, {_count(model['nodes'], 'ONNX node')}, opset {model['opset']}")
     for label in ("inputs", "outputs"):
         table.add_row(label, "\n".join(summary[label]))
-    if summary["dims"]:
-        table.add_row("dims", _dims_text(summary["dims"]))
+    _add_dims(table, summary)
     templates = ", ".join(f"{count} {name}" for name, count in statistics["templates"].items())
     kernels = f"{_count(statistics['kernels'], 'kernel')} ({statistics['distinct_kernels']} distinct)"
     calls = _count(statistics["cublaslt_calls"], "cuBLASLt call")
     table.add_row("became", f"{kernels}, {calls}, {_count(statistics['host_ops'], 'host op')}")
     if templates:
         table.add_row("kernels", templates)
-    peak = summary["peak_bytes"]
-    memory = f"weights {format_bytes(summary['weight_bytes'])}, arena {format_bytes(peak['opt'])}"
-    table.add_row(
-        "memory", memory + (f" at opt, at most {format_bytes(peak['max'])}" if peak["max"] != peak["opt"] else "")
-    )
+    table.add_row("memory", _memory_text(summary))
     seconds = dict(summary["seconds"])
     total = seconds.pop("total")
     table.add_row("time", f"{total:.1f} s: " + ", ".join(f"{name} {value:.1f}" for name, value in seconds.items()))
@@ -159,9 +191,38 @@ def print_compiled(summary: dict[str, Any], source: str, unbounded: Sequence[str
     console.print()
     _show(table)
     print_verification(summary["verification"])
+    for split in model.get("splits", ()):
+        console.print(f"note: {split}", style="italic")
     for warning in summary["warnings"]:
         console.print(Text(f"warning: {warning}", style="yellow"))
-    _print_next(summary["artifact"], source, unbounded)
+    originals = model["dims"]
+    _print_next(summary["artifact"], source, [originals.get(name, name) for name in summary["default_dims"]])
+
+
+def _add_dims(table: Table, summary: dict[str, Any]) -> None:
+    """Add the range of each dim and, where it is cut, the buckets with what differs between them."""
+    if summary["dims"]:
+        table.add_row("dims", _dims_text(summary["dims"], summary["default_dims"]))
+    buckets = summary["buckets"]
+    for number, bucket in enumerate(buckets if len(buckets) > 1 else ()):
+        facts = [
+            _dims_text(bucket["dims"]),
+            _count(bucket["launches"], "launch", "es"),
+            _arena_text(bucket["peak_bytes"]),
+        ]
+        outputs = [port for port in bucket["outputs"] if port not in summary["outputs"]]
+        table.add_row("buckets" if number == 0 else "", "; ".join(facts + outputs))
+
+
+def _memory_text(summary: dict[str, Any]) -> str:
+    return f"weights {format_bytes(summary['weight_bytes'])}, {_arena_text(summary['peak_bytes'])}"
+
+
+def _arena_text(peak: Mapping[str, int]) -> str:
+    """How large the arena is at each end of a range: its peak bytes."""
+    if len(set(peak.values())) == 1:
+        return f"arena {format_bytes(peak['opt'])}"
+    return "arena " + ", ".join(f"{format_bytes(size)} at {end}" for end, size in peak.items())
 
 
 def _print_next(artifact: str, source: str, unbounded: Sequence[str]) -> None:
@@ -172,7 +233,7 @@ def _print_next(artifact: str, source: str, unbounded: Sequence[str]) -> None:
         (f"luminal-onnx inspect {file}", "every kernel, and the nodes it covers"),
     ]
     if unbounded:
-        dims = " ".join(f"--dim {name}=1:8:32" for name in unbounded)
+        dims = " ".join(f"--dim {shlex.quote(f'{name}=1:8:32')}" for name in unbounded)
         steps.append((f"luminal-onnx compile {shlex.quote(source)} {dims}", "say which sizes to be fast at"))
     width = max(len(command) for command, _ in steps)
     console.print("\ntry next", style="bold")
@@ -207,53 +268,57 @@ def print_origin(result: dict[str, Any], artifact: str, model: str) -> None:
 
 def details(artifact: Artifact, path: Path) -> dict[str, Any]:
     """Return everything `inspect` shows of an artifact."""
-    plan = artifact.plan(artifact.arches[0])
     rows = []
-    for position, step in enumerate(plan.steps()):
-        is_kernel = isinstance(step, KernelStep)
-        record = step.kernel if is_kernel else step.matmul
-        rows.append(
-            {
-                "step": position,
-                "kind": "kernel" if is_kernel else "cublaslt",
-                "name": record.name if is_kernel else f"{record.m}x{record.n}x{record.k} {record.type_a}",
-                "grid": [str(size) for size in record.grid] if is_kernel else [],
-                "block": list(record.block) if is_kernel else [],
-                "covers": list(step.origin),
-            }
-        )
+    for bucket, plan in enumerate(artifact.plans(artifact.arches[0])):
+        for position, step in enumerate(plan.steps()):
+            is_kernel = isinstance(step, KernelStep)
+            record = step.kernel if is_kernel else step.matmul
+            rows.append(
+                {
+                    "bucket": bucket,
+                    "step": position,
+                    "kind": "kernel" if is_kernel else "cublaslt",
+                    "name": record.name if is_kernel else f"{record.m}x{record.n}x{record.k} {record.type_a}",
+                    "grid": [str(size) for size in record.grid] if is_kernel else [],
+                    "block": list(record.block) if is_kernel else [],
+                    "covers": list(step.origin),
+                }
+            )
     return {**summarize(artifact, path), "format_version": artifact.manifest["version"], "steps": rows}
 
 
 def print_details(found: dict[str, Any]) -> None:
     """Print what `details` returned: the facts, then every step."""
     table = _facts()
-    model, peak = found["model"], found["peak_bytes"]
+    model = found["model"]
     table.add_row("artifact", f"{found['artifact']} ({format_bytes(found['bytes'])}, format {found['format_version']})")
     table.add_row("model", f"{model['name']}, {_count(model['nodes'], 'ONNX node')}, sha256 {model['sha256'][:16]}…")
     table.add_row("arches", ", ".join(found["arches"]) + ", PTX")
     for label in ("inputs", "outputs"):
         table.add_row(label, "\n".join(found[label]))
-    if found["dims"]:
-        table.add_row("dims", _dims_text(found["dims"]))
-    arena = f"arena {format_bytes(peak['opt'])}"
-    if peak["max"] != peak["opt"]:
-        arena += f" at opt, {format_bytes(peak['max'])} at max"
-    table.add_row("memory", f"weights {format_bytes(found['weight_bytes'])}, {arena}")
+    _add_dims(table, found)
+    table.add_row("memory", _memory_text(found))
     table.add_row("checked", _checked_text(found["verification"]))
     table.add_row("host ops", str(found["host_ops"]))
     _show(table)
+    for number, bucket in enumerate(found["buckets"]):
+        console.print()
+        if len(found["buckets"]) > 1:
+            console.print(_dims_text(bucket["dims"]), style="bold")
+        _show(_steps_table([row for row in found["steps"] if row["bucket"] == number]))
+
+
+def _steps_table(rows: Sequence[dict[str, Any]]) -> Table:
     steps = Table(box=None, pad_edge=False)
     for column in ("#", "kernel", "grid", "block", "covers"):
         whole = column == "kernel" and console.width >= 100  # names are for copying
         steps.add_column(column, overflow="fold", no_wrap=whole, justify="right" if column == "#" else "left")
-    for row in found["steps"]:
+    for row in rows:
         covers = ", ".join(row["covers"][:4]) + (
             f" and {len(row['covers']) - 4} more" if len(row["covers"]) > 4 else ""
         )
         steps.add_row(str(row["step"]), row["name"], _grid_text(row["grid"]), "x".join(map(str, row["block"])), covers)
-    console.print()
-    _show(steps)
+    return steps
 
 
 def _checked_text(result: dict[str, Any]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ import numpy as np
 
 from luminal_onnx.extras import needs_compile_extra
 from luminal_onnx.feeding import check_names, make_feeds
+from luminal_onnx.plan.buckets import Bucket
 from luminal_onnx.plan.errors import InvalidInput
 from luminal_onnx.plan.signature import Signature
 from luminal_onnx.runtime.artifact import Artifact
@@ -35,6 +37,17 @@ _InputSet = tuple[str, list[Feed]]
 _SIZES = (1, 2, 3, 5, 8, 16, 32, 64)
 
 
+@dataclass(frozen=True)
+class _Limit:
+    """How long the check may take, and the moment at which that is over."""
+
+    seconds: float
+    deadline: float
+
+    def is_over(self) -> bool:
+        return time.monotonic() > self.deadline
+
+
 class _Refused(Exception):
     """onnxruntime cannot load the model, so there is nothing to compare with."""
 
@@ -53,8 +66,8 @@ def verify(
 
     `status` is "passed", "mismatch" or "unverified" (with a `reason`); `outputs` lists for each output its largest error,
     its spread and the tolerance; `same_file` says whether the artifact was compiled from this very model. Without
-    `feeds`, four seeded input sets at the smallest shapes in range that onnxruntime accepts and whose outputs vary. No
-    run is begun after `seconds`; one that was begun is finished.
+    `feeds`, four seeded input sets at the smallest shapes in each bucket that onnxruntime accepts and whose outputs vary.
+    No run is begun after `seconds`; one that was begun is finished.
 
     Raises InvalidModel if `model` cannot be read, InvalidInput if its inputs or outputs are not those of the artifact,
     or if `value_ranges` names no input.
@@ -75,8 +88,12 @@ def verify(
         _check_signature(signature, reference, opened.where)
         check_names("value_ranges", value_ranges or {}, [port.name for port in signature.inputs])
         ranges = {**index_ranges(source.model), **(value_ranges or {})}
-        inputs = _given_sets(signature, feeds) if feeds else _made_up_sets(signature, ranges, seed)
-        found = _compare_runs(session, reference, inputs, seconds, given=bool(feeds))
+        limit = _Limit(seconds, time.monotonic() + seconds)
+        if feeds:
+            found = _compare_runs(session, reference, _given_sets(signature, feeds), limit, given=True)
+        else:
+            sets = [_made_up_sets(signature, bucket, ranges, seed) for bucket in opened.buckets]
+            found = _joined([_compare_runs(session, reference, inputs, limit, given=False) for inputs in sets])
     return {**found, "device": device, "same_file": same_file}
 
 
@@ -104,15 +121,14 @@ def given_feeds(
 
 
 def _compare_runs(
-    session: InferenceSession, reference: Any, inputs: Iterator[_InputSet], seconds: float, given: bool
+    session: InferenceSession, reference: Any, inputs: Iterator[_InputSet], limit: _Limit, given: bool
 ) -> dict[str, Any]:
     """Compare at the first of `inputs` whose outputs vary, else at one where most do, which proves less."""
-    deadline = time.monotonic() + seconds
-    out_of_time = f"ran out of time after {seconds:g} s"
+    out_of_time = f"ran out of time after {limit.seconds:g} s"
     why = "no shape in range was accepted by onnxruntime"
     best: tuple[list[str], str, list[Feed], list[list[np.ndarray]]] | None = None
     for label, feeds in inputs:
-        if time.monotonic() > deadline:
+        if limit.is_over():
             why = out_of_time
             break
         try:
@@ -130,7 +146,7 @@ def _compare_runs(
     constant, label, feeds, expected = best
     actual = []
     for feed in feeds:
-        if time.monotonic() > deadline:
+        if limit.is_over():
             return {"status": "unverified", "reason": out_of_time, "at": label}
         actual.append(session.run(None, feed))
     found = {**_compare(session.signature, actual, expected), "at": label}
@@ -165,9 +181,23 @@ def _given_sets(signature: Signature, feeds: list[Feed]) -> Iterator[_InputSet]:
     yield sizes or "the given inputs", feeds
 
 
-def _made_up_sets(signature: Signature, ranges: Mapping[str, ValueRange], seed: int) -> Iterator[_InputSet]:
-    """Yield seeded input sets at ever larger sizes, at last at each dim's opt."""
-    bounds = {name: signature.ranges[name] for name in free_symbols(signature.inputs)}
+def _joined(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return one result for what was found in each bucket: of each output the largest error, of problems the first."""
+    first = next((one for one in found if one["status"] == "mismatch"), None)
+    first = first or next((one for one in found if one["status"] != "passed"), found[0])
+    if len(found) == 1 or first["status"] == "mismatch":
+        return first
+    compared = [one["outputs"] for one in found if "outputs" in one]
+    worst = [max(rows, key=lambda row: row["error"] / (row["tolerance"] or 1.0)) for rows in zip(*compared)]
+    at = "; ".join(one["at"] for one in found if "outputs" in one)
+    return {**first, **({"outputs": worst, "at": at} if compared else {})}
+
+
+def _made_up_sets(
+    signature: Signature, bucket: Bucket, ranges: Mapping[str, ValueRange], seed: int
+) -> Iterator[_InputSet]:
+    """Yield seeded input sets at ever larger sizes of a bucket, at last at each dim's opt."""
+    bounds = {name: bucket[name] for name in free_symbols(signature.inputs)}
     choices = [{name: min(max(size, b.min), b.max) for name, b in bounds.items()} for size in _SIZES]
     choices.append({name: b.opt for name, b in bounds.items()})
     for dims in [dims for position, dims in enumerate(choices) if dims not in choices[:position]]:
