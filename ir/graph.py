@@ -30,7 +30,7 @@ class TensorType:
         return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Node:
     """One use of a primitive (`ir/primitives.py` has the table). Compared by identity.
 
@@ -42,6 +42,10 @@ class Node:
     attrs: Mapping[str, Any]
     types: tuple[TensorType, ...]
     origin: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        """Leave out the operands: through them a node would show all that lies before it."""
+        return f"<{self.op}{list(self.origin)} -> {', '.join(map(str, self.types))}>"
 
     @property
     def output(self) -> Value:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..graph import TensorType, Value
+import numpy as np
+
+from ..graph import Node, TensorType, Value
 from ..program import Kernel, LtKernel, Program, RegionKernel, ScatterKernel, SizeRead, Tensor
 from ..schedule import ATTENTION
 from .candidates import Candidate
@@ -15,12 +17,20 @@ from .waits import rounds
 
 
 class Assembler:
-    """Turns choices of one e-graph into programs."""
+    """Turns choices of one e-graph into programs.
 
-    def __init__(self, classes: Classes) -> None:
+    `nodes` may be others than the graph's, one for each and doing the same: weights and names are then theirs. `arrays`
+    keeps joined weights, so that assemblers that share it make each only once.
+    """
+
+    def __init__(
+        self, classes: Classes, nodes: Sequence[Node] | None = None, arrays: dict[tuple, np.ndarray] | None = None
+    ) -> None:
         self.classes = classes
         self.graph = classes.saturated.graph
         self.lifted = classes.saturated.lifted
+        self.nodes = self.lifted.nodes if nodes is None else nodes
+        self.arrays = {} if arrays is None else arrays
         self.joined = classes.saturated.joined
         self.origins = self._origins()
 
@@ -82,6 +92,7 @@ class Assembler:
             if node.op == "input":
                 tensors.append(Tensor(number, node.types[0], "input", name or node.attrs["name"]))
             else:
+                node = self.nodes[value]
                 weight = node.origin[0] if node.origin else f"constant_{value}"
                 tensors.append(Tensor(number, node.types[0], "weight", weight, node.attrs["data"]))
         else:
@@ -90,8 +101,10 @@ class Assembler:
         return number
 
     def _joined_weight(self, number: int, joined: Joined) -> Tensor:
-        nodes = self.lifted.nodes
-        return Tensor(number, joined.type, "weight", joined.name(nodes), joined.array(nodes))
+        what = (*(id(self.nodes[part]) for part in joined.parts), joined.shapes, joined.axis)
+        if what not in self.arrays:
+            self.arrays[what] = joined.array(self.nodes)
+        return Tensor(number, joined.type, "weight", joined.name(self.nodes), self.arrays[what])
 
     def _kernel(self, candidate: Candidate, numbers: dict[int, int]) -> Kernel:
         reads = tuple(numbers[tensor] for tensor in candidate.operands)
@@ -109,7 +122,7 @@ class Assembler:
         for number, node in enumerate(self.lifted.nodes):
             if node.op in ("input", "constant") or self._is_constant(number):
                 continue
-            names = dict.fromkeys(node.origin)
+            names = dict.fromkeys(self.nodes[number].origin)
             found.setdefault(("tensor", self.classes.value_class[number]), {}).update(names)
             if 2 * number in self.classes.register_class:
                 register = self.classes.register_class[2 * number]
