@@ -24,7 +24,8 @@ from .assumptions import (
     replacement,
     sizes_that_fit,
 )
-from .data_sizes import DataSizes
+from .data_sizes import DataSizes, Element
+from .shape_values import Unknown
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,7 @@ class NodeBuilder(DataSizes):
 
         UnsupportedModel if it has no bound: neither `most` nor what can be shown of how it is computed.
         """
+        self.settle(value, f"{what} differs between sizes")
         dim = self.size_of(value, most, least, name or self.node.op)
         if dim is None:
             self.fail(
@@ -98,6 +100,26 @@ class NodeBuilder(DataSizes):
                 "it constant, or clip it to a constant or to the extent of a tensor (Min, Clip)"
             )
         return dim
+
+    def shape_elements(self, value: Value, what: str) -> list[Element]:
+        """Return the elements of an integer tensor that is a shape or part of one: dims, and Unknown where data decides.
+
+        UnsupportedModel if it has too many elements for that.
+        """
+        elements = self.elements(value)
+        if elements is None:
+            return list(self.ints(value, what))
+        if any(isinstance(element, Unknown) for element in elements):
+            self.settle(value, f"{what} differs between sizes")
+        return elements
+
+    def extents(self, value: Value, what: str) -> list[Dim]:
+        """Return the elements of an integer tensor as extents; those that data decides are new sizes (`data_size`)."""
+        found = self.shape_elements(value, what)
+        return [
+            self.data_size(self.scalar_of(element), f"axis {axis} of {what}") if isinstance(element, Unknown) else element
+            for axis, element in enumerate(found)
+        ]
 
     def integer(self, value: Value, what: str) -> Dim:
         """Return the only element of an integer tensor; see `ints`."""

@@ -13,12 +13,13 @@ import numpy as np
 
 from ..ir.builder import Builder
 from ..ir.graph import Size, Value
-from ..plan.dims import Dim, Range, bounds, prove_nonnegative, simplify, substitute, symbol, symbols
+from ..plan.dims import Dim, Expr, Range, bounds, prove_nonnegative, simplify, substitute, symbol, symbols
 from ..plan.dtypes import int64
 from .shape_values import ShapeValues, Unknown
 from .value_bounds import Interval, ValueBounds
 
 Element = Dim | Unknown
+MOST = 2**40  # no tensor has so many elements: a bound above it is none
 
 
 class DataSizes(Builder):
@@ -47,6 +48,25 @@ class DataSizes(Builder):
         """Return dims that an element lies between, None where that is not known."""
         return self.value_bounds.of(self.scalar_of(element)) if isinstance(element, Unknown) else Interval(element, element)
 
+    def distance(self, start: Element, end: Element) -> Dim | None:
+        """Return how far an element is beyond another, if it is the other and a known number."""
+        if not isinstance(end, Unknown):
+            return end - start if not isinstance(start, Unknown) else None
+        if start == end:
+            return 0
+        node = end.value.node
+        if node.op != "elementwise" or node.attrs["fn"] not in ("add", "sub"):
+            return None
+        parts = [self.shape_values.elements(operand) for operand in node.inputs]
+        if any(part is None for part in parts):
+            return None
+        first, second = (part.reshape(-1)[end.place] for part in parts)
+        if node.attrs["fn"] == "add" and second == start:
+            first, second = second, first
+        if first != start or isinstance(second, Unknown):
+            return None
+        return int(second) if not isinstance(second, Expr) else second
+
     def size_of(self, value: Value, most: Dim | None = None, least: Dim = 0, name: str = "") -> Dim | None:
         """Return the number in an integer scalar as a dim; None if nothing bounds it.
 
@@ -62,7 +82,8 @@ class DataSizes(Builder):
         if shown is not None:
             shown = self.before_running(shown)
             most = shown if most is None or prove_nonnegative(most - shown, self.ranges) else most
-        if most is None or bounds(most, self.ranges)[1] is None:
+        high = None if most is None else bounds(most, self.ranges)[1]
+        if high is None or high > MOST:
             return None
         dim = self.size(self._free_name(name), self.scalar_of(element), least, most)
         self.shape_values.define(element, dim)

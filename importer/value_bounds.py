@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..ir.graph import Node, Value
-from ..plan.dims import Dim, Range, index_symbol, maximum, minimum, product, prove_nonnegative, simplify
+from ..plan.dims import Dim, Range, floor_div, index_symbol, maximum, minimum, product, prove_nonnegative, simplify
 from .shape_values import ShapeValues, Unknown
 
 DEEPEST = 64  # operations that are looked back over
@@ -140,7 +140,8 @@ class ValueBounds:
             case "floor_mod" if low[1] is not None and self._less(0, low[1]) and high[1] is not None:
                 return Interval(0, high[1] - 1)
             case "div" if self._nonnegative(low[0]) and low[1] is not None and self._less(0, low[1]):
-                return Interval(0, high[0])
+                divisor = low[1] if type(low[1]) is int else 1
+                return Interval(0, None if high[0] is None else simplify(floor_div(high[0], divisor), self.ranges))
             case "and" | "or" | "not" | "equal" | "less" | "greater":
                 return Interval(0, 1)
         return ANYTHING

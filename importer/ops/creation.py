@@ -8,8 +8,10 @@ import numpy as np
 
 from ...ir.graph import Value
 from ...plan.dims import index_symbol
+from ...plan.dtypes import DType, int64
 from ..context import NodeBuilder, onnx_dtype
 from ..registry import onnx_op
+from ..shape_values import Unknown
 
 
 @onnx_op("Constant", 1, 9)
@@ -54,7 +56,7 @@ def _constant(b: NodeBuilder, array: np.ndarray) -> Value:
 @onnx_op("ConstantOfShape", 9, 20, 21, 23, 24, 25)
 def constant_of_shape(b: NodeBuilder, shape: Value, *, value: np.ndarray | None = None) -> Value:
     element = np.zeros((), np.float32) if value is None else np.reshape(value, ())
-    return b.expand(_constant(b, element), b.ints(shape, "the shape"))
+    return b.expand(_constant(b, element), b.extents(shape, "the shape"))
 
 
 @onnx_op("Shape", 1, 13)
@@ -77,17 +79,33 @@ def size(b: NodeBuilder, x: Value) -> Value:
 
 @onnx_op("Range", 11, 27, ignored=("stash_type",))
 def range_(b: NodeBuilder, start: Value, limit: Value, delta: Value) -> Value:
-    """The length must follow from dims; start and step of floats need only be constant."""
+    """Of floats, bounds and step must be constant. The length of integers may be a size that data decides."""
     if not start.dtype.is_integer:
         first, last, step = (b.numbers(v, "a bound or the step").reshape(()) for v in (start, limit, delta))
         count = max(int(np.ceil((last - first) / step)), 0)
         return b.constant((first + np.arange(count) * step).astype(start.dtype.numpy))
-    first, last = b.integer(start, "the start"), b.integer(limit, "the limit")
-    step = b.integer(delta, "the step")
+    ends = [b.shape_elements(value, "a bound or the step")[0] for value in (start, limit, delta)]
+    if any(isinstance(end, Unknown) for end in ends):
+        return _range_of_data(b, *(b.cast(b.reshape(value, ()), int64) for value in (start, limit, delta)), start.dtype)
+    first, last, step = ends
     if type(step) is not int or step == 0:
         b.fail(f"the step must be a number other than 0, not {step}")
     count = b.ceil_div(last - first, step) if step > 0 else b.ceil_div(first - last, -step)
     return b.cast(b.iota((b.larger(count, 0),), first + step * index_symbol(0)), start.dtype)
+
+
+def _range_of_data(b: NodeBuilder, first: Value, last: Value, step: Value, dtype: DType) -> Value:
+    span, stride = b.b("sub", last, first), step
+    known = b.known(step)
+    if known is None or known.dtype == object or known < 0:
+        is_up = b.b("greater", step, 0)
+        span = b.b("where", is_up, span, b.b("sub", first, last))
+        stride = b.b("where", is_up, step, b.b("neg", step))
+    length = b.b("div", b.b("add", b.b("max", span, 0), b.b("sub", stride, 1)), b.b("max", stride, 1))
+    length = b.b("where", b.b("equal", step, 0), -1, length)  # refused when it runs
+    count = b.data_size(length, "the length")
+    places = b.b("mul", b.iota((count,), index_symbol(0)), step)
+    return b.cast(b.b("add", places, first), dtype)
 
 
 @onnx_op("EyeLike", 9, 22)
@@ -99,10 +117,15 @@ def eye_like(b: NodeBuilder, x: Value, *, k: int, dtype: int | None = None) -> V
 
 @onnx_op("Trilu", 14)
 def trilu(b: NodeBuilder, x: Value, k: Value | None = None, *, upper: int) -> Value:
-    offset = 0 if k is None else b.integer(k, "k")
     rows, columns = x.shape[-2:]
-    diagonal = b.iota((rows, columns), index_symbol(1) - index_symbol(0) - offset)
-    kept = b.b("greater_equal" if upper else "less_equal", diagonal, 0)
+    diagonal, offset = index_symbol(1) - index_symbol(0), b.scalar(0, int64)
+    if k is not None:
+        (start,) = b.shape_elements(k, "k")
+        if isinstance(start, Unknown):
+            offset = b.scalar_of(start)
+        else:
+            diagonal = diagonal - start
+    kept = b.b("greater_equal" if upper else "less_equal", b.iota((rows, columns), diagonal), offset)
     return b.b("where", kept, x, b.constant(np.zeros((), x.dtype.numpy)))
 
 

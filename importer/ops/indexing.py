@@ -178,7 +178,7 @@ def tensor_scatter(
 
 @onnx_op("OneHot", 9, 11, 28)
 def one_hot(b: NodeBuilder, index: Value, depth: Value, values: Value, *, axis: int) -> Value:
-    count = b.integer(b.cast(depth, int64), "the depth")
+    count = b.data_size(b.cast(b.reshape(depth, ()), int64), "the depth")
     which = b.axis(axis, index.type.rank + 1)
     place = b.unsqueeze(counted_from_front(b, index, count), [which])
     shape = [*index.shape[:which], count, *index.shape[which:]]

@@ -6,8 +6,11 @@ from collections.abc import Sequence
 
 from ...ir.graph import Value
 from ...plan.dims import Dim, exact_div, index_symbol, product
+from ...plan.dtypes import int64
 from ..context import NodeBuilder
+from ..data_sizes import Element
 from ..registry import onnx_op
+from ..shape_values import Unknown
 
 FAR = 2**31 - 1  # exporters write the greatest 32- or 64-bit integer for "to the end"
 
@@ -19,12 +22,20 @@ def reshape_5(b: NodeBuilder, x: Value, shape: Value) -> Value:
 
 @onnx_op("Reshape", 14, 19, 21, 23, 24, 25)
 def reshape(b: NodeBuilder, x: Value, shape: Value, *, allowzero: int) -> Value:
-    wanted = list(b.ints(shape, "the new shape"))
+    wanted = b.shape_elements(shape, "the new shape")
     for axis, dim in enumerate(wanted):
         if _is(dim, 0) and not allowzero:
             if axis >= x.type.rank:
                 b.invalid(f"the new shape copies axis {axis}, which {x.type} does not have")
             wanted[axis] = x.shape[axis]
+    open_axes = [axis for axis, dim in enumerate(wanted) if isinstance(dim, Unknown)]
+    if len(open_axes) == 1 and not any(_is(dim, -1) or _is(dim, 0) for dim in wanted):
+        rest = product(dim for dim in wanted if not isinstance(dim, Unknown))
+        quotient = exact_div(product(x.shape), rest)
+        if quotient is not None and b.is_nonnegative(rest - 1):  # the number of elements leaves no choice
+            wanted[open_axes.pop()] = quotient
+    if open_axes:
+        return _reshape_by_data(b, x, wanted, bool(allowzero))
     unknown = [axis for axis, dim in enumerate(wanted) if _is(dim, -1)]
     if len(unknown) > 1:
         b.invalid(f"the new shape {_text(wanted)} has more than one -1")
@@ -32,6 +43,38 @@ def reshape(b: NodeBuilder, x: Value, shape: Value, *, allowzero: int) -> Value:
         wanted[unknown[0]] = _remaining(b, x.shape, wanted, unknown[0])
     _check_count(b, x, wanted)
     return b.reshape(x, wanted)
+
+
+def _reshape_by_data(b: NodeBuilder, x: Value, wanted: list[Element], allowzero: bool) -> Value:
+    """Reshape to a shape of which data decides some extents: no more than there are elements.
+
+    Where the number of elements is not the same, the sizes are -1, which is an error of the run.
+    """
+    total = product(x.shape)
+    extents = [b.scalar_of(element) for element in wanted]
+    for axis, element in enumerate(wanted):
+        if isinstance(element, Unknown) and not allowzero and axis < x.type.rank:
+            copied = b.dim_value(x.shape[axis])
+            extents[axis] = b.b("where", b.b("equal", extents[axis], 0), copied, extents[axis])
+    given = b.scalar(1, int64)
+    for extent in extents:
+        given = b.b("mul", given, b.b("where", b.b("equal", extent, -1), 1, extent))
+    rest = b.b("div", b.dim_value(total), b.b("max", given, 1))
+    extents = [b.b("where", b.b("equal", extent, -1), rest, extent) for extent in extents]
+    count = extents[0]
+    for extent in extents[1:]:
+        count = b.b("mul", count, extent)
+    fits = b.b("equal", count, b.dim_value(total))
+    sizes = [
+        b.data_size(b.b("where", fits, extent, -1), "an extent of the new shape", total)
+        if isinstance(element, Unknown) or _is(element, -1)
+        else element
+        for element, extent in zip(wanted, extents, strict=True)
+    ]
+    place: Dim = 0
+    for axis, size in enumerate(sizes):
+        place = place * size + index_symbol(axis)
+    return b.indexed(b.reshape(x, (total,)), sizes, [place])
 
 
 def _check_count(b: NodeBuilder, x: Value, wanted: Sequence[Dim]) -> None:
@@ -123,15 +166,24 @@ def unsqueeze(b: NodeBuilder, x: Value, axes: Value) -> Value:
 @onnx_op("Expand", 8, 13)
 def expand(b: NodeBuilder, x: Value, shape: Value) -> Value:
     """Both sides broadcast: an extent of 1 in the wanted shape keeps that of the tensor."""
-    wanted = list(b.ints(shape, "the shape"))
+    wanted = b.shape_elements(shape, "the shape")
     rank = max(len(wanted), x.type.rank)
     wanted = [1] * (rank - len(wanted)) + wanted
     have = [1] * (rank - x.type.rank) + list(x.shape)
     result = [_broadcast(b, mine, other) for mine, other in zip(have, wanted, strict=True)]
-    return b.expand(x, result)
+    if not b.has_data_sizes(*result):
+        return b.expand(x, result)
+    lead = rank - x.type.rank
+    index = [
+        0 if _is(mine, 1) else index_symbol(axis) if mine == whole else index_symbol(axis) % mine
+        for axis, (mine, whole) in enumerate(zip(have, result, strict=True))
+    ]
+    return b.indexed(x, result, index[lead:])
 
 
-def _broadcast(b: NodeBuilder, have: Dim, wanted: Dim) -> Dim:
+def _broadcast(b: NodeBuilder, have: Dim, wanted: Element) -> Dim:
+    if isinstance(wanted, Unknown):
+        return _broadcast_to_data(b, b.simplify(have), b.scalar_of(wanted))
     have, wanted = b.simplify(have), b.simplify(wanted)
     if _is(have, 1):
         return wanted
@@ -139,6 +191,8 @@ def _broadcast(b: NodeBuilder, have: Dim, wanted: Dim) -> Dim:
         return have
     if type(have) is int and type(wanted) is int:
         b.invalid(f"an axis of extent {have} cannot be expanded to {wanted}")
+    if b.has_data_sizes(have, wanted):
+        return _broadcast_to_data(b, have, b.dim_value(wanted))
     if b.assume_equal(have, wanted):
         return have
     b.told_apart(have, wanted)
@@ -148,9 +202,22 @@ def _broadcast(b: NodeBuilder, have: Dim, wanted: Dim) -> Dim:
     )
 
 
+def _broadcast_to_data(b: NodeBuilder, have: Dim, wanted: Value) -> Dim:
+    """Return the extent that an axis of extent `have` gets, expanded to one that data decides."""
+    if _is(have, 1):
+        return b.data_size(wanted, "an extent of the shape")
+    if type(have) is int:
+        return have  # what data decides can only be the same, or 1
+    mine = b.dim_value(have)
+    repeats = b.b("equal", mine, 1)
+    fits = b.b("or", repeats, b.b("or", b.b("equal", wanted, 1), b.b("equal", wanted, mine)))
+    extent = b.b("where", fits, b.b("where", repeats, wanted, mine), -1)
+    return b.data_size(extent, "an extent of the shape")
+
+
 @onnx_op("Tile", 6, 13)
 def tile(b: NodeBuilder, x: Value, repeats: Value) -> Value:
-    counts = b.ints(repeats, "the repeats")
+    counts = b.extents(repeats, "the repeats")
     if len(counts) != x.type.rank:
         b.invalid(f"{len(counts)} repeats for {x.type}, which has {x.type.rank} axes")
     shape = [dim * count for dim, count in zip(x.shape, counts, strict=True)]
@@ -203,8 +270,8 @@ def slice_(
     return _slice(
         b,
         x,
-        b.ints(starts, "the starts"),
-        b.ints(ends, "the ends"),
+        b.shape_elements(starts, "the starts"),
+        b.shape_elements(ends, "the ends"),
         None if axes is None else b.ints(axes, "the axes"),
         None if steps is None else b.ints(steps, "the steps"),
     )
@@ -213,8 +280,8 @@ def slice_(
 def _slice(
     b: NodeBuilder,
     x: Value,
-    starts: Sequence[Dim],
-    ends: Sequence[Dim],
+    starts: Sequence[Element],
+    ends: Sequence[Element],
     axes: Sequence[int] | None,
     steps: Sequence[Dim] | None,
 ) -> Value:
@@ -225,12 +292,54 @@ def _slice(
             f"{len(starts)} starts, {len(ends)} ends, {len(axes)} axes and {len(steps)} steps do not fit together"
         )
     first, stride, size = [0] * x.type.rank, [1] * x.type.rank, list(x.shape)
+    by_data = []
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
         if type(step) is not int or step == 0:
             b.fail(f"the step along axis {axis} must be a number other than 0, not {step}")
+        if isinstance(start, Unknown) or isinstance(end, Unknown):
+            by_data.append((axis, start, end, step))
+            continue
         first[axis], size[axis] = _bounds(b, x.shape[axis], start, end, step)
         stride[axis] = step
-    return b.slice(x, first, stride, size)
+    x = b.slice(x, first, stride, size)
+    for axis, start, end, step in by_data:
+        x = _slice_by_data(b, x, axis, start, end, step)
+    return x
+
+
+def _slice_by_data(b: NodeBuilder, x: Value, axis: int, start: Element, end: Element, step: int) -> Value:
+    """Slice one axis from or to places that data decides, clamped as NumPy does: how much is left is a size.
+
+    Where it begins needs not be known on the host: the elements are gathered.
+    """
+    extent = x.shape[axis]
+    whole = b.dim_value(extent)
+
+    def clamped(place: Element, low: int, high: Value) -> Value:
+        if type(place) is int and abs(place) >= FAR:
+            return high if place > 0 else b.scalar(low, int64)
+        number = b.scalar_of(place)
+        if not b.is_nonnegative(b.limits(place).low if b.limits(place).low is not None else -1):
+            number = b.b("where", b.b("less", number, 0), b.b("add", number, whole), number)
+        return b.b("min", b.b("max", number, low), high)
+
+    if step > 0:
+        first, last = clamped(start, 0, whole), clamped(end, 0, whole)
+        span = b.b("sub", last, first)
+    else:
+        beyond = b.b("sub", whole, 1)
+        first, last = clamped(start, 0, beyond), clamped(end, -1, beyond)
+        span = b.b("sub", first, last)
+    count = b.b("div", b.b("add", b.b("max", span, 0), abs(step) - 1), abs(step))
+    most = b.ceil_div(extent, abs(step))
+    apart = b.distance(start, end)
+    if apart is not None and b.is_nonnegative(apart * step):
+        most = b.smaller(most, b.ceil_div(apart * step, step * step))
+    size = b.data_size(count, f"the length of the slice along axis {axis}", most)
+    if not isinstance(start, Unknown) and step > 0 and b.known(first) is not None:
+        return b.slice_axis(x, axis, b.known(first).reshape(-1)[0], size, step)
+    places = b.b("add", b.iota((size,), index_symbol(0) * step), first)
+    return b.take(x, places, axis)
 
 
 def _bounds(b: NodeBuilder, extent: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim]:

@@ -16,12 +16,17 @@ def topk_1(b: NodeBuilder, x: Value, *, axis: int, k: int) -> tuple[Value, Value
 
 @onnx_op("TopK", 10)
 def topk_10(b: NodeBuilder, x: Value, k: Value, *, axis: int) -> tuple[Value, Value]:
-    return _topk(b, x, b.integer(k, "k"), axis, True)
+    return _topk(b, x, _count(b, x, k, axis), axis, True)
 
 
 @onnx_op("TopK", 11, 24, ignored=("sorted",))
 def topk(b: NodeBuilder, x: Value, k: Value, *, axis: int, largest: int) -> tuple[Value, Value]:
-    return _topk(b, x, b.integer(k, "k"), axis, bool(largest))
+    return _topk(b, x, _count(b, x, k, axis), axis, bool(largest))
+
+
+def _count(b: NodeBuilder, x: Value, k: Value, axis: int) -> Dim:
+    """Return how many elements are wanted. Where data decides it, more than there are is an error of the run."""
+    return b.data_size(b.reshape(k, ()), "k", x.shape[b.axis(axis, x.type.rank)])
 
 
 def _topk(b: NodeBuilder, x: Value, k: Dim, axis: int, largest: bool) -> tuple[Value, Value]:

@@ -11,7 +11,7 @@ from luminal_onnx.ir import interpreter
 from luminal_onnx.ir.graph import Graph
 from luminal_onnx.ir.legality import violations
 from luminal_onnx.plan.dims import symbol
-from luminal_onnx.plan.errors import InvalidInput
+from luminal_onnx.plan.errors import InvalidInput, UnsupportedModel
 from onnx import TensorProto, helper, numpy_helper
 from tolerances import REDUCTION, assert_close
 
@@ -135,3 +135,111 @@ def test_taking_an_element_of_what_may_be_nothing_is_an_error_when_it_is_nothing
     graph = check(subject, {"x": x, "c": x > 2})
     with pytest.raises(InvalidInput, match="'compress'.* is 0, outside of 1..5"):
         interpreter.run(graph, {"x": x, "c": x > 9})
+
+
+COUNT = "shown = Cast(mask) to=7\nn = ReduceSum(shown) keepdims=0\n"  # how many elements of a mask are true
+MASKS = [{"mask": sparse(9, share=share) > 0} for share in (0.0, 0.3, 0.6, 1.0)]
+ROWS = np.random.default_rng(4).standard_normal((9, 4)).astype(np.float32)
+
+
+def counted(nodes: str, outputs: str = "y", **stored: object) -> onnx.ModelProto:
+    """A model that sees rows x and n, how many of nine flags are true."""
+    return model(COUNT + nodes, {"mask": (BOOL, [9]), "x": (FLOAT, [9, 4])}, outputs, **stored)
+
+
+def fed(extra: dict | None = None) -> list[dict]:
+    return [{**mask, "x": ROWS, **(extra or {})} for mask in MASKS]
+
+
+@pytest.mark.parametrize(
+    "nodes, stored",
+    [
+        ("y = Range(zero, n, one)", {"zero": np.array(0), "one": np.array(1)}),
+        ("y = Range(n, two, down)", {"two": np.array(2), "down": np.array(-3)}),
+        ("y = Range(two, n, step)", {"two": np.array(2), "step": np.array(2)}),
+        ("s = Unsqueeze(n, axis)\ny = ConstantOfShape(s)", {"axis": np.array([0])}),
+        ("r = Unsqueeze(n, axis)\ns = Concat(three, r) axis=0\ny = Expand(row, s)",
+         {"axis": np.array([0]), "three": np.array([3]), "row": np.ones((3, 1), np.float32)}),
+        ("r = Unsqueeze(n, axis)\ns = Concat(r, one) axis=0\ny = Tile(x, s)", {"axis": np.array([0]), "one": np.array([2])}),
+        ("k = Unsqueeze(n, axis)\ny, i = TopK(x, k) axis=0", {"axis": np.array([0])}),
+        ("e = Unsqueeze(n, axis)\ny = Slice(x, zero, e, axis)", {"axis": np.array([0]), "zero": np.array([0])}),
+        ("s = Unsqueeze(n, axis)\ny = Slice(x, s, far, axis)", {"axis": np.array([0]), "far": np.array([2**40])}),
+        ("s = Unsqueeze(n, axis)\nm = Neg(s)\ny = Slice(x, m, far, axis)", {"axis": np.array([0]), "far": np.array([2**40])}),
+        ("s = Unsqueeze(n, axis)\ne = Add(s, two)\ny = Slice(x, s, e, axis)", {"axis": np.array([0]), "two": np.array([2])}),
+        ("s = Unsqueeze(n, axis)\ny = Slice(x, s, far, axis, down)",
+         {"axis": np.array([0]), "far": np.array([-(2**40)]), "down": np.array([-2])}),
+        ("s = Unsqueeze(n, axis)\ny = Slice(x, two, s, axis, up)",
+         {"axis": np.array([0]), "two": np.array([-8]), "up": np.array([3])}),
+        ("f = Gather(values, n) axis=0\ny = Trilu(x, n)", {"values": np.arange(10)}),
+        ("d = Max(n, one)\ny = OneHot(places, d, values)",
+         {"places": np.array([0, 3, 8]), "values": np.array([0, 1]), "one": np.array(1)}),
+    ],
+)
+def test_sizes_that_are_computed(nodes: str, stored: dict) -> None:
+    check(counted(nodes, **stored), *fed(), vacuous_ok="Trilu" in nodes)
+
+
+def test_bounds_are_as_tight_as_can_be_shown() -> None:
+    def most(nodes: str, **stored: object) -> object:
+        (size,) = load(counted(nodes, **stored)).graph.sizes.values()
+        return size.most
+
+    axis, zero = np.array([0]), np.array([0])
+    assert most("e = Unsqueeze(n, axis)\ny = Slice(x, zero, e, axis)", axis=axis, zero=zero) == 9
+    assert most("s = Unsqueeze(n, a)\ne = Add(s, two)\ny = Slice(x, s, e, a)", a=axis, two=np.array([2])) == 2
+    assert most("h = Div(n, two)\ns = Unsqueeze(h, a)\ny = ConstantOfShape(s)", a=axis, two=np.array(2)) == 4
+    clipped = "m = Min(n, five)\ns = Unsqueeze(m, a)\ny = ConstantOfShape(s)"
+    assert most(clipped, a=axis, five=np.array(5)) == 5
+    last = "b = ArgMax(x) axis=0 keepdims=0 select_last_index=1\nh = Gather(b, one) axis=0\ny = Range(z, h, one)"
+    assert most(last, z=np.array(0), one=np.array(1)) == 8
+
+
+def test_a_size_that_nothing_bounds_is_refused_with_the_remedy() -> None:
+    subject = model("y = ConstantOfShape(s)", {"s": (INT, [2])}, "y")
+    with pytest.raises(UnsupportedModel, match="ConstantOfShape.*axis 0 of the shape .* nothing bounds it.*Min, Clip"):
+        load(subject)
+
+
+RESHAPES = [[6, 4], [2, -1], [-1, 3], [24, 1], [0, 4], [12, 0, -1]]
+
+
+@pytest.mark.parametrize("wanted", RESHAPES)
+def test_reshape_to_a_shape_that_is_fed(wanted: list[int]) -> None:
+    subject = model("y = Reshape(x, s)", {"x": (FLOAT, [6, 4]), "s": (INT, [len(wanted)])}, "y")
+    x = np.random.default_rng(7).standard_normal((6, 4)).astype(np.float32)
+    graph = load(subject).graph
+    assert len(graph.sizes) == len(wanted) and all(size.most == 24 for size in graph.sizes.values())
+    if wanted == [12, 0, -1]:  # 12 * 4 is too many
+        with pytest.raises(InvalidInput, match="'reshape.*'.* is -1, outside of 0..24"):
+            interpreter.run(graph, {"x": x, "s": np.array(wanted)})
+    else:
+        check(subject, {"x": x, "s": np.array(wanted)})
+
+
+def test_an_extent_that_the_number_of_elements_decides_is_no_size() -> None:
+    subject = model(
+        "s = Concat(two, n) axis=0\ny = Reshape(x, s)", {"x": (FLOAT, ["b", 6]), "n": (INT, [1])}, "y", two=np.array([2])
+    )
+    graph = load(subject).graph
+    assert graph.sizes == {} and graph.outputs[0].shape == (2, 3 * symbol("b"))
+
+
+def test_expand_where_only_the_run_tells_which_side_is_one() -> None:
+    subject = model(
+        COUNT + """kept = Compress(x, mask) axis=0
+        r = Unsqueeze(n, axis)
+        y = Expand(kept, r)
+        m = Min(r, one)
+        z = Expand(kept, m)""",
+        {"x": (FLOAT, [9]), "mask": (BOOL, [9])}, "y, z", axis=np.array([0]), one=np.array([1]),
+    )
+    feeds = [{"x": ROWS[:, 0], "mask": np.arange(9) < k} for k in (1, 2, 9)]
+    check(subject, *feeds)
+
+
+def test_a_size_that_is_too_large_stops_the_run() -> None:
+    subject = model("y, i = TopK(x, k) axis=0", {"x": (FLOAT, [5]), "k": (INT, [1])}, "y")
+    x = np.random.default_rng(0).standard_normal(5).astype(np.float32)
+    graph = check(subject, *({"x": x, "k": np.array([k])} for k in (0, 1, 5)))
+    with pytest.raises(InvalidInput, match="'topk'.* is 6, outside of 0..5"):
+        interpreter.run(graph, {"x": x, "k": np.array([6])})
