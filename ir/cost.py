@@ -97,6 +97,8 @@ class CostModel:
         size_in, size_out = matmul.type_a.size, matmul.type_d.size
         shared = [1 if type(stride) is int and stride == 0 else batch for stride in (matmul.stride_a, matmul.stride_b)]
         traffic = size_in * k * (m * shared[0] + n * shared[1]) + size_out * m * n * batch
+        if matmul.has_c:
+            traffic += size_out * m * n * (1 if type(matmul.stride_c) is int and matmul.stride_c == 0 else batch)
         # The library splits the depth where there are too few tiles, at some loss.
         tiles = batch * math.ceil(m / TILE) * math.ceil(n / TILE) * max(1.0, k / 768)
         filled = min(1.0, tiles / self.target.multiprocessors) ** 0.6

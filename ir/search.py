@@ -15,6 +15,7 @@ from .egraph.candidates import Candidate, find_candidates
 from .egraph.classes import read_classes
 from .egraph.cuts import CutLimits
 from .egraph.joined import settle_joined
+from .egraph.rulebook import RULES_THAT_DROP_NAN
 from .egraph.saturate import Limits, SaturationReport, saturate
 from .egraph.solve import Solution
 from .egraph.space import ProgramSpace
@@ -27,12 +28,17 @@ from .target import Target, target
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """Bounds of a search. `memory_share` of the target's memory is the most that one temporary tensor may take."""
+    """Bounds of a search. `memory_share` of the target's memory is the most that one temporary tensor may take.
+
+    `strict_nan` keeps out library calls that turn NaN into 0 where the graph does not. Rules named in `without` do not
+    run, `extra` ones do.
+    """
 
     limits: Limits = Limits()
     cuts: CutLimits = CutLimits()
     solver_seconds: float = 10.0
     memory_share: float = 0.25
+    strict_nan: bool = False
     without: tuple[str, ...] = ()
     extra: tuple[str, ...] = ()
 
@@ -79,7 +85,8 @@ class SearchSpace(ProgramSpace):
         self.target, self.options = target, options
         self.seconds: dict[str, float] = {}
         started = time.perf_counter()
-        saturated = saturate(graph, options.limits, options.without, options.extra)
+        without = (*options.without, *(RULES_THAT_DROP_NAN if options.strict_nan else ()))
+        saturated = saturate(graph, options.limits, without, options.extra)
         classes = read_classes(saturated)
         self.seconds["saturate"] = time.perf_counter() - started
         started = time.perf_counter()

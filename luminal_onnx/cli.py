@@ -100,6 +100,7 @@ def _inputs(command: Callable) -> Callable:
     type=click.FloatRange(0),
     help="Seconds for the check.",
 )
+@click.option("--strict-nan", is_flag=True, help="Keep NaN in every Relu: cuBLASLt's own turns it into 0.")
 @click.option("--strip-sources", is_flag=True, help="Leave out kernel sources; the CPU road then cannot run the file.")
 @click.option(
     "--seed", default=0, show_default=True, type=click.IntRange(0), help="Seed of the inputs used for the check."
@@ -119,6 +120,7 @@ def compile_command(
     arches: tuple[str, ...],
     verify: bool,
     verify_time: float,
+    strict_nan: bool,
     strip_sources: bool,
     seed: int,
     as_json: bool,
@@ -145,6 +147,7 @@ def compile_command(
             arches=parse_arches(arches) or None,
             verify=verify,
             verify_seconds=verify_time,
+            strict_nan=strict_nan,
             strip_sources=strip_sources,
             seed=seed,
         )

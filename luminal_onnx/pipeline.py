@@ -89,6 +89,7 @@ def compile(
     verify: bool = True,
     verify_seconds: float = VERIFY_SECONDS,
     strip_sources: bool = False,
+    strict_nan: bool = False,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Artifact:
@@ -99,7 +100,8 @@ def compile(
     `{"x": ((1, 3), (8, 3), (32, 3))}`; several are buckets, of which the first that fits is taken. `arches` are the GPU
     targets ("sm_90"); PTX for newer ones is always added. With `verify` the artifact is run on the CPU against onnxruntime
     first, for at most `verify_seconds`; what could not be checked is marked "unverified" in the manifest. `strip_sources`
-    leaves out the kernel sources, which the CPU road needs.
+    leaves out the kernel sources, which the CPU road needs. A library call may turn NaN into 0 in a Relu; with
+    `strict_nan` none does.
 
     Raises InvalidModel, UnsupportedModel, InvalidInput, MissingDependency, or VerificationFailed on a mismatch.
     """
@@ -115,6 +117,7 @@ def compile(
         verify=verify,
         verify_seconds=verify_seconds,
         strip_sources=strip_sources,
+        strict_nan=strict_nan,
         seed=seed,
     )
     artifact.keep_alive(folder)
@@ -133,6 +136,7 @@ def compile_to(
     verify: bool = True,
     verify_seconds: float = VERIFY_SECONDS,
     strip_sources: bool = False,
+    strict_nan: bool = False,
     seed: int = 0,
 ) -> Artifact:
     """Compile as `compile` does and write the artifact under `path`, once, after the check; `phases` takes the times.
@@ -147,10 +151,11 @@ def compile_to(
             _check_verifiable()
         imported = compiler.load(model, dims=_checked_dims(dims), shapes=shapes, profiles=profiles)
     primary = compiler.targets[_primary(targets)]
+    options = compiler.options(strict_nan=strict_nan)
     reports, parts = [], []
     for graph in imported.graphs:
         with phases.phase("search"):
-            found = compiler.search(graph, primary)
+            found = compiler.search(graph, primary, options)
         with phases.phase("codegen"):
             reports.append(found.report)
             parts.append(compiler.lower(found.program, primary.name))
@@ -307,6 +312,7 @@ def _primary(targets: Sequence[str]) -> str:
 class _Compiler:
     load: Callable
     search: Callable
+    options: Callable
     lower: Callable
     join: Callable
     compile_sources: Callable
@@ -322,6 +328,6 @@ def _compiler() -> _Compiler:
         from luminal_onnx.codegen.artifact import write_artifact
         from luminal_onnx.importer import load
         from luminal_onnx.ir.printer import format_graph
-        from luminal_onnx.ir.search import search
+        from luminal_onnx.ir.search import SearchOptions, search
         from luminal_onnx.ir.target import TARGETS
-    return _Compiler(load, search, lower, join, compile_sources, write_artifact, format_graph, TARGETS)
+    return _Compiler(load, search, SearchOptions, lower, join, compile_sources, write_artifact, format_graph, TARGETS)

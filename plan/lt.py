@@ -13,6 +13,8 @@ from .errors import LuminalError
 
 # Each is the activation by name, perhaps after a bias. "gelu" is the tanh approximation; relu turns NaN into 0.
 EPILOGUES = ("default", "bias", "relu", "relu_bias", "gelu", "gelu_bias")
+# The types that D, C and the bias may have, by that of A and B.
+RESULT_TYPES = {float64: (float64,), float32: (float32,), float16: (float16, float32), bfloat16: (bfloat16, float32)}
 
 
 @dataclass(frozen=True)
@@ -88,8 +90,7 @@ class LtMatmul:
             problems.append("alpha is 0: A and B would not be read, nor their NaN and infinities spread")
         if self.type_a != self.type_b:
             problems.append(f"A is {self.type_a}, B is {self.type_b}; they must be equal")
-        allowed = {float64: (float64,), float32: (float32,), float16: (float16, float32), bfloat16: (bfloat16, float32)}
-        if self.type_d not in allowed.get(self.type_a, ()):
+        if self.type_d not in RESULT_TYPES.get(self.type_a, ()):
             problems.append(f"no product of {self.type_a} gives {self.type_d}")
         if self.compute != (float64 if self.type_a == float64 else float32):
             problems.append(f"compute type {self.compute} does not fit operands of {self.type_a}")

@@ -50,7 +50,7 @@ class Eyes:
     def kinds(self, value: Value) -> Counter[str]:
         """How many nodes of each constructor the register class of a value holds."""
         register = self.register(value)
-        names = ("Load", "Const", "Iota", "E1", "E2", "E3", "Gather", "Red", "Bcast", "Through", "GenericMatmul")
+        names = ("Load", "Const", "Iota", "E1", "E2", "E3", "Gather", "Red", "Bcast", "Through")
         return Counter(name for name in names for row in self.rows[name] if row[-1] == register)
 
     def loads(self, value: Value) -> set[int]:

@@ -6,14 +6,17 @@ nothing: then the rules that wait for it do not fire.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+
+import numpy as np
 
 from ...plan.dims import index_symbol, product, substitute
 from ...plan.view import View, compose
 from .attention import reading, reordered
-from .contraction import contraction, is_bias, lt_records, packing
+from .contraction import contraction, packing
 from .handles import Handles
+from .library_product import LibraryProduct
 from .lift import dtype_of
 
 Answer = Iterable[tuple]  # (relation, *row)
@@ -73,15 +76,16 @@ def beside(handles: Handles, view: int, extents: int) -> Answer:
     yield "Beside", view, extents, handles.view(wider)
 
 
-def matrix_product(handles: Handles, a: int, b: int, extents: int, dtype: int) -> Answer:
+def matrix_product(handles: Handles, a: int, b: int, extents: int, factors: int, dtype: int) -> Answer:
     """Whether a sum of products of two loads is a matrix product, and whose rows come first."""
     found = contraction(
-        handles.thing(a), handles.thing(b), handles.thing(extents), dtype_of(dtype), handles.ranges
+        handles.thing(a), handles.thing(b), handles.thing(extents), dtype_of(factors), handles.ranges
     )
     if found is not None:
         record, rows_first = found
         relation = "RowsFirst" if rows_first else "ColumnsFirst"
-        yield relation, a, b, extents, dtype, handles.intern("contraction", record)
+        product = LibraryProduct(record, dtype_of(dtype))
+        yield relation, a, b, extents, factors, dtype, handles.intern("product", product)
 
 
 def packed(handles: Handles, view: int, extents: int) -> Answer:
@@ -94,23 +98,68 @@ def packed(handles: Handles, view: int, extents: int) -> Answer:
         yield "Count", shape, handles.dim(product(copy.out_shape))
 
 
-def lt(handles: Handles, factors: int, shape: int) -> Answer:
-    """The cuBLASLt records of a contraction stored over its own space."""
-    record = handles.thing(factors)
-    if record.space == handles.thing(shape):
-        for key, matmul in lt_records(record, handles.ranges).items():
-            yield "Lt", key, factors, shape, handles.intern("lt", matmul)
+def number(handles: Handles, bits: int, dtype: int) -> Answer:
+    """Which of the numbers that rules know a constant is, as far as its type or an exporter's decimals tell."""
+    value = _number(handles, bits, dtype)
+    tolerance = 5e-3 if dtype_of(dtype).bits == 16 else 2e-6
+    for name, known in KNOWN_NUMBERS.items():
+        if math.isclose(value, known, rel_tol=0.0 if known in (0.0, 0.5, 1.0, 3.0) else tolerance):
+            yield "Number", name, bits, dtype
 
 
-def lt_bias(handles: Handles, factors: int, view: int, shape: int) -> Answer:
-    """The records with a bias along the columns; only a column-ordered D takes one."""
-    record = handles.thing(factors)
-    if record.space == handles.thing(shape) and is_bias(handles.thing(view), record, handles.ranges):
-        for key, matmul in lt_records(record, handles.ranges).items():
-            if matmul.order_d == "col":
-                with_bias = replace(matmul, epilogue="bias")
-                with_bias.validate()
-                yield "LtBias", key, factors, view, shape, handles.intern("lt", with_bias)
+KNOWN_NUMBERS = {"0": 0.0, "1": 1.0, "3": 3.0, "1/2": 0.5, "sqrt(2/pi)": math.sqrt(2 / math.pi), "0.044715": 0.044715}
+
+
+def _number(handles: Handles, bits: int, dtype: int) -> float:
+    return float(np.frombuffer(handles.thing(bits), dtype_of(dtype).numpy)[0])
+
+
+def scaled(handles: Handles, fn: str, product: int, bits: int, dtype: int) -> Answer:
+    """A product times a number, or divided by it."""
+    value = _number(handles, bits, dtype)
+    if fn == "div":
+        value = 1 / value if value else math.inf
+    yield from _linked(handles, ("Scaled", fn, product, bits, dtype), handles.thing(product).times(value))
+
+
+def plus(handles: Handles, fn: str, product: int, view: int) -> Answer:
+    """A product and what is read through a view: a bias, or a matrix, which may be subtracted as well."""
+    value: LibraryProduct = handles.thing(product)
+    read, ranges = handles.thing(view), handles.ranges
+    if fn == "add":
+        yield from _linked(handles, ("PlusBias", product, view), value.plus_bias(read, ranges))
+    factor = 1.0 if fn == "add" else -1.0
+    yield from _linked(handles, ("PlusMatrix", fn, product, view), value.plus_matrix(read, factor, ranges))
+
+
+def plus_scaled(handles: Handles, product: int, view: int, bits: int, dtype: int) -> Answer:
+    """A product and a number times a matrix."""
+    value: LibraryProduct = handles.thing(product)
+    more = value.plus_matrix(handles.thing(view), _number(handles, bits, dtype), handles.ranges)
+    yield from _linked(handles, ("PlusScaled", product, view, bits, dtype), more)
+
+
+def applied(handles: Handles, activation: str, product: int) -> Answer:
+    """An activation of a product."""
+    yield from _linked(handles, ("Applied", activation, product), handles.thing(product).activated(activation))
+
+
+def cast_to(handles: Handles, product: int, dtype: int) -> Answer:
+    """A product cast to another type."""
+    yield from _linked(handles, ("CastTo", product, dtype), handles.thing(product).cast(dtype_of(dtype)))
+
+
+def _linked(handles: Handles, row: tuple, more: LibraryProduct | None) -> Answer:
+    if more is not None:
+        yield *row, handles.intern("product", more)
+
+
+def call(handles: Handles, product: int, shape: int) -> Answer:
+    """The cuBLASLt records of a product stored over its own space."""
+    value: LibraryProduct = handles.thing(product)
+    if value.factors.space == handles.thing(shape):
+        for family, matmul in value.records(handles.ranges).items():
+            yield "Call", family, product, shape, handles.intern("lt", matmul)
 
 
 def attends(
@@ -144,10 +193,13 @@ DEMANDS: Mapping[str, Callable[..., Answer]] = {
     "AskBeside": beside,
     "AskContraction": matrix_product,
     "AskPack": packed,
-    "AskLt": lt,
-    "AskBias": lt_bias,
+    "AskNumber": number,
+    "AskScaled": scaled,
+    "AskPlus": plus,
+    "AskPlusScaled": plus_scaled,
+    "AskApplied": applied,
+    "AskCastTo": cast_to,
+    "AskCall": call,
     "AskAttention": attends,
     "AskReorder": reorder,
 }
-
-

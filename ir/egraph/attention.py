@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...plan.dims import Dim, FloorDiv, Mod, Ranges, exact_div, index_axes, index_symbol, linear_terms, product
-from ...plan.polynomial import pairs
-from ...plan.view import View, compose, reshape
+from ...plan.dims import Ranges, index_axes, index_symbol, linear_terms, product
+from ...plan.view import View, compose
 from .handles import Shape
+from .split_axes import split_axes, split_view
 
 
 @dataclass(frozen=True)
@@ -42,38 +42,13 @@ def reordered(read: Reading, view: View, ranges: Ranges) -> Reading | None:
     """
     if not view.is_total or product(view.in_shape) != product(view.out_shape):
         return None
-    turned = _apart(view, ranges)
+    turned = split_view(view, sum(split_axes((view,)), ()), ranges)
     linear = all(linear_terms(expr, range(len(turned.out_shape))) is not None for expr in turned.index)
     if not linear or turned.is_identity(ranges):
         return None
     wider = beside(turned, read.extents, ranges)
     views = [compose(wider, part, ranges) for part in (read.probabilities, read.values)]
     return Reading(turned.out_shape, read.extents, *views)
-
-
-def _apart(view: View, ranges: Ranges) -> View:
-    """Return the view with its axes split wherever its index divides them."""
-    shape: list[Dim] = []
-    for axis, extent in enumerate(view.out_shape):
-        for divisor in sorted(_divisors(view, axis), reverse=True):
-            part = exact_div(extent, divisor)
-            if part is not None:
-                shape.append(part)
-                extent = divisor
-        shape.append(extent)
-    if len(shape) == len(view.out_shape):
-        return view
-    return compose(reshape(view.out_shape, shape, ranges), view, ranges)
-
-
-def _divisors(view: View, axis: int) -> set[int]:
-    """Return the numbers by which the index divides the variable of an axis."""
-    own = index_symbol(axis)
-    found: set[int] = set()
-    for pair in frozenset().union(*map(pairs, view.index)):
-        if type(pair) in (FloorDiv, Mod) and pair.left == own and type(pair.right) is int:
-            found.add(pair.right)
-    return found
 
 
 def beside(view: View, extents: Shape, ranges: Ranges) -> View:

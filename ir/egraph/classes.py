@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ...plan.lt import LtMatmul
 from ..scalars import TABLE
 from .handles import Shape
 from .lift import stored_shape
@@ -148,7 +149,7 @@ CHEAP = 24.0  # in units of a float addition
 
 
 def read_classes(saturated: Saturated) -> Classes:
-    """Read everything that can be selected. Terms on their way (`Through`) and names (`GenericMatmul`) are left out."""
+    """Read everything that can be selected. Terms on their way (`Through`) and names are left out."""
     rows = saturated.rows
     registers: dict[int, list[Leaf | Inner]] = {}
     _read_leaves(rows, registers)
@@ -159,10 +160,11 @@ def read_classes(saturated: Saturated) -> Classes:
     repeating = _repeating(stores, registers, saturated)
     _drop_loads(registers, stores, repeating | _made_of_nothing(stores, registers))
     library: dict[int, list[Library]] = {}
-    for name in ("LtGemm", "LtGemm3"):
-        for *operands, record, tensor in rows[name]:
-            if repeating.isdisjoint(operands):
-                library.setdefault(tensor, []).append(Library(tuple(operands), record))
+    for tensor, a, b, c, bias, record, _ in rows["LtGemm"]:
+        matmul: LtMatmul = saturated.handles.thing(record)
+        operands = (a, b, *([c] if matmul.has_c else []), *([bias] if matmul.has_bias else []))
+        if repeating.isdisjoint(operands):
+            library.setdefault(tensor, []).append(Library(operands, record))
     scatters: dict[int, list[ScatterNode]] = {}
     for fn, *operands, tensor in rows["Scatter"]:
         scatters.setdefault(tensor, []).append(ScatterNode(fn, tuple(operands)))

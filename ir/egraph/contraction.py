@@ -1,14 +1,14 @@
-"""Which sums of products are matrix products, and in which cuBLASLt layouts they can be written."""
+"""Which sums of products are matrix products, of what sizes and strides."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...plan.dims import Dim, Ranges, index_symbol, product, prove_nonnegative, substitute
+from ...plan.dims import Dim, Ranges, index_symbol, product, substitute
 from ...plan.dtypes import DType, bfloat16, float16, float32, float64
-from ...plan.lt import LtMatmul
 from ...plan.view import View
+from .split_axes import split_axes, split_view
 
 FLOATS = (float64, float32, float16, bfloat16)
 
@@ -17,11 +17,15 @@ FLOATS = (float64, float32, float16, bfloat16)
 class Contraction:
     """`D[b, r, c] = sum over k of X[b, r, k] · Y[b, k, c]`, each operand strided over a flat buffer.
 
-    `space` is the output space before axes were merged, `column_axes` those of its axes that make up `columns`, the
-    innermost group. `x_*`, `y_*`, `d_*` are element strides along the merged axes; a size of 1 has stride 0.
+    `space` is the output space. `fine` is the same with its axes split where an operand's view divides them, and
+    `batch_axes`, `row_axes` and `column_axes` are those of its axes that make up b, r and c, the innermost group.
+    `x_*`, `y_*`, `d_*` are element strides along the merged axes; a size of 1 has stride 0.
     """
 
     space: tuple[Dim, ...]
+    fine: tuple[Dim, ...]
+    batch_axes: tuple[int, ...]
+    row_axes: tuple[int, ...]
     column_axes: tuple[int, ...]
     dtype: DType
     batch: Dim
@@ -39,6 +43,25 @@ class Contraction:
     d_batch: Dim
     d_row: Dim
 
+    def along(self, view: View, ranges: Ranges) -> tuple[Dim, Dim, Dim, Dim] | None:
+        """Return (base, strides along b, r and c) of a total view over the space; None if it has no such strides."""
+        if not view.is_total or view.out_shape != self.space:
+            return None
+        linear = split_view(view, self.fine, ranges).linear(ranges)
+        if linear is None:
+            return None
+        strides = [self._merged_stride(axes, linear[1]) for axes in (self.batch_axes, self.row_axes, self.column_axes)]
+        return None if None in strides else (linear[0], *strides)
+
+    def _merged_stride(self, axes: Sequence[int], strides: Sequence[Dim]) -> Dim | None:
+        """Return the stride of neighbouring axes taken as one; None where they do not step as one."""
+        stride: Dim = 0
+        for number, axis in enumerate(axes):
+            if number and stride != strides[axis] * self.fine[axis]:
+                return None
+            stride = strides[axis]
+        return stride
+
 
 @dataclass(frozen=True)
 class _Group:
@@ -49,6 +72,37 @@ class _Group:
     extent: Dim
     a: Dim
     b: Dim
+
+
+@dataclass(frozen=True)
+class _Sides:
+    """Two views over one space taken apart: its axes split, the base of each view, and the axes in groups."""
+
+    fine: tuple[Dim, ...]
+    base_a: Dim
+    base_b: Dim
+    outer: tuple[_Group, ...]
+    summed: tuple[_Group, ...]
+
+
+def _sides(a: View, b: View, rank: int, ranges: Ranges) -> _Sides | None:
+    """Take two views apart whose space has `rank` axes and then the summed ones; None where one has no strides."""
+    if not (a.is_total and b.is_total):
+        return None
+    linear_a, linear_b, fine, outer_rank = a.linear(ranges), b.linear(ranges), a.out_shape, rank
+    if linear_a is None or linear_b is None:
+        parts = split_axes((a, b))
+        if all(len(part) == 1 for part in parts):
+            return None
+        fine = tuple(extent for part in parts for extent in part)
+        outer_rank = sum(len(part) for part in parts[:rank])
+        linear_a, linear_b = (split_view(view, fine, ranges).linear(ranges) for view in (a, b))
+        if linear_a is None or linear_b is None:
+            return None
+    groups = _merged(fine, linear_a[1], linear_b[1], outer_rank)
+    outer = tuple(group for group in groups if group.axes[0] < outer_rank)
+    summed = tuple(group for group in groups if group.axes[0] >= outer_rank)
+    return _Sides(fine[:outer_rank], linear_a[0], linear_b[0], outer, summed)
 
 
 def contraction(
@@ -62,18 +116,16 @@ def contraction(
     rank = len(a.out_shape) - len(extents)
     if dtype not in FLOATS or a.out_shape != b.out_shape or rank < 1 or a.out_shape[rank:] != extents:
         return None
-    linear_a, linear_b = (view.linear(ranges) if view.is_total else None for view in (a, b))
-    if linear_a is None or linear_b is None:
+    sides = _sides(a, b, rank, ranges)
+    if sides is None:
         return None
-    groups = _merged(a.out_shape, linear_a[1], linear_b[1], rank)
-    summed = [group for group in groups if group.axes[0] >= rank]
-    outer = [group for group in groups if group.axes[0] < rank]
+    outer, summed = sides.outer, sides.summed
     if len(summed) != 1 or summed[0].kind != "ab" or any(group.kind == "" for group in outer):
         return None
     columns, rows_first = outer[-1], outer[-1].kind == "b"
     if columns.kind == "ab":
         return None  # the innermost output axis must belong to one operand alone
-    rows = next((group for group in reversed(outer) if group.kind == ("a" if rows_first else "b")), None)
+    rows = _longest([group for group in outer if group.kind == ("a" if rows_first else "b")])
     # What is left is the batch; an operand that does not depend on it is shared, its stride is 0.
     rest = [group for group in outer if group is not columns and group is not rows]
     if len(rest) > 1:
@@ -85,9 +137,12 @@ def contraction(
         return 0 if group is None else getattr(group, operand)
 
     x, y = ("a", "b") if rows_first else ("b", "a")
-    bases = {"a": linear_a[0], "b": linear_b[0]}
+    bases = {"a": sides.base_a, "b": sides.base_b}
     record = Contraction(
         space=a.out_shape[:rank],
+        fine=sides.fine,
+        batch_axes=batch.axes if batch else (),
+        row_axes=rows.axes if rows else (),
         column_axes=columns.axes,
         dtype=dtype,
         batch=batch.extent if batch else 1,
@@ -108,6 +163,15 @@ def contraction(
     return record, rows_first
 
 
+def _longest(groups: Sequence[_Group]) -> _Group | None:
+    """Return the group of most elements, the innermost where that cannot be said; None of none."""
+    longest = None
+    for group in reversed(groups):
+        if longest is None or (all(isinstance(g.extent, int) for g in (group, longest)) and group.extent > longest.extent):
+            longest = group
+    return longest
+
+
 def _merged(shape: Sequence[Dim], a: Sequence[Dim], b: Sequence[Dim], rank: int) -> list[_Group]:
     """Return the axes in order, neighbours merged where both operands step through them as through one axis."""
     groups: list[_Group] = []
@@ -121,83 +185,6 @@ def _merged(shape: Sequence[Dim], a: Sequence[Dim], b: Sequence[Dim], rank: int)
                 groups.pop()
         groups.append(group)
     return groups
-
-
-# Family, storage of X, storage of Y. Row-major storage (rm) has stride 1 along depth for X, along columns for Y.
-LAYOUTS = tuple((family, x, y) for family in ("col", "row") for x in ("rm", "cm") for y in ("rm", "cm"))
-
-
-def layout_key(family: str, x: str, y: str) -> str:
-    """Return the name of a family of layouts with the storage of both operands."""
-    return f"{family}-{x}-{y}"
-
-
-def lt_records(c: Contraction, ranges: Ranges) -> dict[str, LtMatmul]:
-    """Return the cuBLASLt record for each layout key that can express the contraction.
-
-    In the `col` family D is column-ordered, so the library is given the transposed problem: its A is our Y, its B our
-    X, m our columns. In the `row` family nothing is swapped.
-    """
-    if not all(prove_nonnegative(size - 1, ranges) for size in (c.batch, c.rows, c.columns, c.depth)):
-        return {}
-    if not all(prove_nonnegative(stride, ranges) for stride in (c.x_base, c.y_base, c.x_batch, c.y_batch)):
-        return {}
-    x = _storage(c.rows, c.x_row, c.depth, c.x_depth, ranges)
-    y = _storage(c.depth, c.y_depth, c.columns, c.y_column, ranges)
-    if x is None or y is None:
-        return {}
-    (x_storage, x_ld), (y_storage, y_ld) = x, y
-    d_ld = c.columns if _is_one(c.rows) else c.d_row
-    common = {
-        "k": c.depth,
-        "batch": c.batch,
-        "stride_d": c.d_batch,
-        "ldd": d_ld,
-        "type_a": c.dtype,
-        "type_b": c.dtype,
-        "type_d": c.dtype,
-        "compute": float64 if c.dtype is float64 else float32,
-    }
-    of_x = {"base": c.x_base, "batch": c.x_batch, "ld": x_ld}
-    of_y = {"base": c.y_base, "batch": c.y_batch, "ld": y_ld}
-    col = LtMatmul(
-        m=c.columns, n=c.rows,
-        transpose_a=y_storage == "cm", transpose_b=x_storage == "cm",
-        order_a="col", order_b="col", order_c="col", order_d="col",
-        **_operands(of_y, of_x), **common,
-    )
-    row = LtMatmul(
-        m=c.rows, n=c.columns,
-        transpose_a=False, transpose_b=False,
-        order_a=_order(x_storage), order_b=_order(y_storage), order_c="row", order_d="row",
-        **_operands(of_x, of_y), **common,
-    )
-    records = {"col": col, "row": row}
-    for record in records.values():
-        record.validate()
-    return {layout_key(family, x_storage, y_storage): record for family, record in records.items()}
-
-
-def _operands(a: dict[str, Dim], b: dict[str, Dim]) -> dict[str, Dim]:
-    return {
-        "lda": a["ld"], "ldb": b["ld"],
-        "stride_a": a["batch"], "stride_b": b["batch"],
-        "offset_a": a["base"], "offset_b": b["base"],
-    }
-
-
-def _storage(rows: Dim, row: Dim, columns: Dim, column: Dim, ranges: Ranges) -> tuple[str, Dim] | None:
-    """Return how a matrix of these sizes and strides is stored, and its leading dimension; None if neither way fits."""
-    if _is_one(column):
-        ld = columns if _is_one(rows) else row
-        return ("rm", ld) if prove_nonnegative(ld - columns, ranges) else None
-    if _is_one(row) or _is_one(rows):
-        return ("cm", column) if prove_nonnegative(column - rows, ranges) else None
-    return None
-
-
-def _order(storage: str) -> str:
-    return "row" if storage == "rm" else "col"
 
 
 def packing(view: View, summed: int, ranges: Ranges) -> tuple[View, View] | None:
@@ -232,17 +219,7 @@ def _is_matrix(view: View, rank: int, ranges: Ranges) -> bool:
 
 def is_bias(view: View, c: Contraction, ranges: Ranges) -> bool:
     """Say whether the view reads a vector along the contraction's columns, from its start, the same in every row."""
-    if not view.is_total or view.out_shape != c.space:
-        return False
-    linear = view.linear(ranges)
-    if linear is None or not _is_zero(linear[0]):
-        return False
-    expected: Dim = 1
-    wanted = dict.fromkeys(range(len(c.space)), 0)
-    for axis in reversed(c.column_axes):
-        wanted[axis] = expected
-        expected = expected * c.space[axis]
-    return all(stride == wanted[axis] for axis, stride in enumerate(linear[1]))
+    return c.along(view, ranges) == (0, 0, 0, 1)
 
 
 def _is_zero(dim: Dim) -> bool:

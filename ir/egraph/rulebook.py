@@ -1,4 +1,4 @@
-"""The rules as commands: the `.egg` files in order, and the families that a table generates."""
+"""The rules as commands: the `.egg` files in order."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from functools import lru_cache
 from importlib.resources import files
 
 from .. import rules
-from .contraction import LAYOUTS, layout_key
 from .engine import split_commands
 
 # In this order: a file may use the names of those before it.
 RULE_SETS = (
-    "core", "lift", "facts", "fuse", "views", "rows", "commute", "matmul", "siblings", "recognised", "attention",
+    "core", "lift", "facts", "fuse", "views", "rows", "commute", "matmul", "siblings", "recognised", "attention", "products",
 )  # fmt: skip
+
+# The library's relu turns NaN into 0; a maximum keeps it.
+RULES_THAT_DROP_NAN = ("ask-relu", "ask-relu-mirrored")
 
 _NAME = re.compile(r':name "([^"]+)"')
 
@@ -30,7 +32,7 @@ class Command:
 
 
 def rule_set_text(name: str) -> str:
-    """Return the text of one rule file, without what a table generates."""
+    """Return the text of one rule file."""
     return (files(rules) / f"{name}.egg").read_text(encoding="utf-8")
 
 
@@ -40,35 +42,13 @@ def all_commands() -> tuple[Command, ...]:
     commands = []
     for rule_set in RULE_SETS:
         commands += [as_command(text, rule_set) for text in split_commands(rule_set_text(rule_set))]
-    return (*commands, *(as_command(text, "matmul") for text in layout_rules()))
+    return tuple(commands)
 
 
 def as_command(text: str, rule_set: str) -> Command:
     """Return the command with the name of its rule, which is read from its text."""
     name = _NAME.search(text)
     return Command(text, name[1] if name else "", rule_set)
-
-
-def layout_rules() -> Sequence[str]:
-    """Return the rules that offer a recognised matrix product to cuBLASLt, one per family and pair of layouts.
-
-    In the column-ordered family the library computes the transposed product, so the operands change places.
-    """
-    generated = []
-    for family, x, y in LAYOUTS:
-        key = layout_key(family, x, y)
-        operands = "b a" if family == "col" else "a b"
-        generated.append(
-            f'(rule ((= t (Store g s)) (= g (GenericMatmul a b h)) (Lt "{key}" h s c))'
-            f' ((union t (LtGemm {operands} c))) :ruleset matmul :name "lt-{key}")'
-        )
-        if family == "col":
-            generated.append(
-                f'(rule ((= t (Store y s)) (= y (E2 "add" g l d)) (= g (GenericMatmul a b h)) (= l (Load q v d))'
-                f' (LtBias "{key}" h v s c)) ((union t (LtGemm3 {operands} q c)))'
-                f' :ruleset matmul :name "lt-bias-{key}")'
-            )
-    return generated
 
 
 def selected(without: Collection[str] = (), extra: Sequence[str] = ()) -> list[Command]:

@@ -16,8 +16,8 @@ from .rulebook import selected
 from .siblings import Joined, join_siblings
 from .spaces import check_spaces
 
-# What the equal programs are called, and attention, which is built on names and changes no register.
-_NAMES = "(seq (saturate (run recognised)) (saturate (run attention)) (saturate (run facts)))"
+# What the equal programs are called, attention, which is built on names, and library calls: they change no register.
+_NAMES = "(seq (saturate (run recognised)) (saturate (run attention)) (saturate (run products)) (saturate (run facts)))"
 
 
 @dataclass(frozen=True)

@@ -129,7 +129,8 @@ def _sibling(row: tuple, handles: Handles, lifted: Lifted) -> tuple[_Reading, _P
     c = found[0]
     storage = _storage(c)
     size = lifted.nodes[weight].attrs["data"].size
-    if storage is None or size != product((c.columns, c.depth)) or c.space != handles.thing(shape):
+    whole = size == product((c.columns, c.depth)) and c.fine == c.space == handles.thing(shape)
+    if storage is None or not whole:
         return None
     if bias and not _is_whole_bias(bias[0], bias[1], c, handles, lifted):
         return None

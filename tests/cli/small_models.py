@@ -23,6 +23,15 @@ def mlp_model() -> onnx.ModelProto:
     )
 
 
+def gemm_relu_model(rows: int, width: int) -> onnx.ModelProto:
+    """Gemm with a bias and Relu."""
+    rng = np.random.default_rng(6)
+    weights = {"w": (width, width), "b": (width,)}
+    nodes = [helper.make_node("Gemm", ["x", "w", "b"], ["h"]), helper.make_node("Relu", ["h"], ["y"])]
+    arrays = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in weights.items()}
+    return one_graph(nodes, {"x": (rows, width)}, {"y": (rows, width)}, arrays)
+
+
 def one_graph(nodes, inputs, outputs, weights=None) -> onnx.ModelProto:
     """A float32 model of opset 17."""
     values = [

@@ -5,10 +5,14 @@ from __future__ import annotations
 import shlex
 
 import numpy as np
+import onnx
 import pytest
+from small_models import gemm_relu_model
 from tolerances import MODEL, assert_close
 
 from luminal_onnx import InferenceSession, __version__
+from luminal_onnx.plan.records import LtStep
+from luminal_onnx.runtime.artifact import Artifact
 
 
 def test_compile_says_what_the_model_became(cli, model, tmp_path):
@@ -147,3 +151,16 @@ def test_version_and_help(cli):
     assert __version__ in cli("--version").out
     assert "compile" in cli("-h").out
     assert cli("compile", "--help").code == 0
+
+
+def test_strict_nan_keeps_the_librarys_relu_out(cli, tmp_path):
+    """cuBLASLt's relu turns NaN into 0. The product is of a size at which the library is chosen."""
+    onnx.save(gemm_relu_model(2048, 256), tmp_path / "wide.onnx")
+    epilogues = {}
+    for flags in ([], ["--strict-nan"]):
+        done = cli("compile", tmp_path / "wide.onnx", "-o", tmp_path / "wide.luminal", "--arch", "sm_90", "--no-verify", *flags)
+        assert done.code == 0, done.err
+        with Artifact.open(tmp_path / "wide.luminal") as artifact:
+            steps = list(artifact.plan("sm_90").steps())
+        epilogues[bool(flags)] = [step.matmul.epilogue for step in steps if isinstance(step, LtStep)]
+    assert epilogues == {False: ["relu_bias"], True: ["bias"]}
