@@ -36,7 +36,8 @@ def bench(
             "latency_ms": summary([seconds * 1e3 for seconds in times]),
             "in_a_row_ms": in_a_row * 1e3,
             "throughput_per_s": 1.0 / in_a_row,
-            "launches": len(bound.bound_plan.launches),
+            "launches": len(bound.launches),
+            "read_backs": bound.read_backs,
             "memory": session.memory_bytes(),
         }
         if profiled:
@@ -64,7 +65,11 @@ def format_bench(found: Mapping[str, Any]) -> str:
             f"device      {found['device']}" + (f", {dims}" if dims else ""),
             f"latency     {latency} ms ({found['iterations']} runs)",
             f"in a row    {found['in_a_row_ms']:.4f} ms a run, {found['throughput_per_s']:.1f} runs a second",
-            f"launches    {found['launches']} in one CUDA graph",
+            f"launches    {found['launches']} {_how(found['read_backs'])}",
             f"memory      {found['memory']['total'] / 2**20:.1f} MiB on the device",
         ]
     )
+
+
+def _how(read_backs: int) -> str:
+    return f"with {read_backs} scalars read back to decide what comes next" if read_backs else "in one CUDA graph"

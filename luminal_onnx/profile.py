@@ -9,10 +9,12 @@ from typing import Any
 from luminal_onnx.plan.dims import evaluate
 from luminal_onnx.plan.dtypes import bfloat16, float16, float64
 from luminal_onnx.plan.lt import LtMatmul
-from luminal_onnx.runtime.binding import BoundPlan, KernelLaunch, Launch
-from luminal_onnx.runtime.step_times import StepTime
+from luminal_onnx.runtime.binding import BoundPlan
+from luminal_onnx.runtime.launches import CopyLaunch, KernelLaunch, Launch
+from luminal_onnx.runtime.step_times import StepTime, signature
 
 LIBRARY = "cublaslt"
+COPY = "copy"
 
 
 @dataclass(frozen=True)
@@ -42,8 +44,7 @@ def profile(bound: BoundPlan, times: Sequence[StepTime], rates: Rates, run_secon
     groups: dict[Any, dict[str, Any]] = {}
     for position, step in enumerate(times):
         launch = step.launch
-        record = launch.kernel if isinstance(launch, KernelLaunch) else launch.matmul
-        key = (record, launch.grid, launch.scalars) if isinstance(launch, KernelLaunch) else record
+        key = signature(launch)
         if key not in groups:
             groups[key] = _described(launch, bound, step.seconds, rates)
         groups[key]["steps"].append(position)
@@ -77,13 +78,17 @@ def profile(bound: BoundPlan, times: Sequence[StepTime], rates: Rates, run_secon
 def _described(launch: Launch, bound: BoundPlan, seconds: float, rates: Rates) -> dict[str, Any]:
     if isinstance(launch, KernelLaunch):
         record = launch.kernel
-        moved, flops = (int(evaluate(value, bound.dims)) for value in (record.bytes_moved, record.flops))
+        dims = {**bound.dims, **launch.late}
+        moved, flops = (int(evaluate(value, dims)) for value in (record.bytes_moved, record.flops))
         family = family_of(record.name)
         rate = rates.half_flops if family == "matmul_mma" else rates.f32_flops
         name, shape = (
             record.name,
             {"grid": list(launch.grid), "block": list(record.block), "shared": record.shared_bytes},
         )
+    elif isinstance(launch, CopyLaunch):
+        family, name, shape = COPY, f"{launch.bytes} bytes", {}
+        moved, flops, rate = 2 * launch.bytes, 0, rates.f32_flops
     else:
         family, name, shape = LIBRARY, _library_name(launch.matmul), {}
         moved, flops = library_work(launch.matmul)
@@ -162,7 +167,7 @@ def _line(us: float, count: int, total: float, row: Mapping[str, Any]) -> str:
 
 
 def _what(row: Mapping[str, Any], width: int) -> str:
-    name = row["name"] if row["family"] != LIBRARY else f"{LIBRARY} {row['name']}"
+    name = row["name"] if row["family"] not in (LIBRARY, COPY) else f"{row['family']} {row['name']}"
     name = name if len(name) <= width else name[: width - 1] + "…"
     nodes = row["nodes"][0] if row["nodes"] else []
     first = nodes[0].strip("/") if nodes else "-"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .dims import Dim, parse, substitute
@@ -148,8 +148,9 @@ class LtMatmul:
 
     def resolve(self, dims: Mapping[str, int]) -> LtMatmul:
         """Return the record with every symbolic size replaced by its value."""
-        changes = {name: substitute(value, dims) for name, value in vars(self).items() if name in _DIMS}
-        return LtMatmul(**{**vars(self), **changes})
+        held = vars(self)
+        symbolic = {name: substitute(held[name], dims) for name in _DIMS if not isinstance(held[name], int)}
+        return replace(self, **symbolic) if symbolic else self
 
     def to_json(self) -> dict[str, Any]:
         return {name: _encode(name, value) for name, value in vars(self).items()}

@@ -1,146 +1,153 @@
-"""A plan bound to concrete shapes: every size is a number, every temporary has its place, every launch its grid."""
+"""A plan bound to concrete shapes: every value has its place, every launch its grid, as far as that is known before a run."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
 
-from ..plan.dims import Dim, evaluate
-from ..plan.errors import InvalidInput, LuminalError
-from ..plan.lt import LtMatmul
-from ..plan.records import KernelRecord, KernelStep, LtStep, Plan
-from .input_dims import told
-from .memory import MemoryPlan, plan_memory
-
-_GRID_LIMITS = (2**31 - 1, 65535, 65535)
-
-
-@dataclass(frozen=True)
-class KernelLaunch:
-    """A kernel with its grid and scalars as numbers; `writes` and `reads` are buffer ids."""
-
-    kernel: KernelRecord
-    grid: tuple[int, int, int]
-    scalars: tuple[int, ...]
-    writes: tuple[int, ...]
-    reads: tuple[int, ...]
-    origin: tuple[str, ...]
+from ..plan.errors import LuminalError
+from ..plan.records import Buffer, Plan
+from .launches import numbers
+from .memory import MemoryPlan
+from .storage import Slots, Storage, place_values
+from .survey import Node, Survey, survey, symbols_in
+from .walk import Passage, Passages, Read, Walk
 
 
 @dataclass(frozen=True)
-class LtLaunch:
-    """A library call whose record holds numbers only."""
+class Outcome:
+    """Where the outputs lie after a run, and what shapes they have."""
 
-    matmul: LtMatmul
-    writes: tuple[int, ...]
-    reads: tuple[int, ...]
-    origin: tuple[str, ...]
+    slots: tuple[int, ...]
+    shapes: tuple[tuple[int, ...], ...]
 
 
-Launch = KernelLaunch | LtLaunch
+class Target(Protocol):
+    """Where a bound plan runs."""
+
+    def run(self, passage: Passage) -> None:
+        """Run the launches of a passage in order, after everything before."""
+        ...
+
+    def read(self, scalar: Read) -> int:
+        """Wait until everything before has run, and return the value of a scalar."""
+        ...
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class BoundPlan:
     """What a backend needs for one set of dims.
 
-    `sizes` are bytes by buffer. `owned` are the buffers of outputs that some step writes: they have storage of their
-    own; `memory` places the other temporaries. `launches` leaves out those that would do nothing.
+    Slots are places for values (see `storage`). `sizes` are bytes by slot. `owned` are the slots of outputs that some step
+    writes: they have storage of their own; `memory` places the other temporaries. `passage` has every launch of a run in
+    order, and `outcome` where it leaves the outputs; both are None if the plan decides some of that while it runs.
     """
 
     plan: Plan
     dims: Mapping[str, int]
-    shapes: Mapping[int, tuple[int, ...]]
-    sizes: Mapping[int, int]
-    output_shapes: tuple[tuple[int, ...], ...]
-    owned: tuple[int, ...]
-    memory: MemoryPlan
-    launches: tuple[Launch, ...]
+    storage: Storage
+    passage: Passage | None
+    outcome: Outcome | None
+    _root: Node
+    _buffers: Mapping[int, Buffer]
+    _passages: Passages = field(default_factory=Passages)
+
+    @property
+    def slots(self) -> Slots:
+        return self.storage.slots
+
+    @property
+    def sizes(self) -> Mapping[int, int]:
+        return self.storage.sizes
+
+    @property
+    def owned(self) -> tuple[int, ...]:
+        return self.storage.owned
+
+    @property
+    def memory(self) -> MemoryPlan:
+        return self.storage.memory
+
+    @property
+    def decides(self) -> bool:
+        """Whether a run looks at scalars to know what comes next."""
+        return self.passage is None
+
+    def room(self, slot: int) -> int:
+        """Return the bytes that a slot has."""
+        return self.sizes[self.slots.buffer(slot)]
+
+    def bytes_at(self, slot: int, late: Mapping[str, int]) -> int | None:
+        """Return the bytes of the value in a slot, given what the plan has set; None if that is not known yet."""
+        buffer = self._buffers[self.slots.buffer(slot)]
+        if buffer.id in self.storage.fixed:
+            return self.sizes[buffer.id]
+        known = {**self.dims, **late}
+        if not symbols_in(buffer.shape) <= set(known):
+            return None
+        return math.prod(numbers(buffer.shape, known)) * buffer.dtype.size
+
+    def run(self, target: Target) -> Outcome:
+        """Run everything on a target, looking at the scalars that decide what comes next."""
+        if self.passage is not None and self.outcome is not None:
+            target.run(self.passage)
+            return self.outcome
+        walk = Walk(self.storage, self._buffers, self.dims, self._passages)
+        events = walk.visit(self._root)
+        answer: int | None = None
+        while True:
+            try:
+                event = events.send(answer)
+            except StopIteration:
+                return _outcome(self.plan, walk)
+            answer = None
+            if isinstance(event, Read):
+                answer = target.read(event)
+            else:
+                target.run(event if isinstance(event, Passage) else Passage((event,), {}))
 
 
 def bind(plan: Plan, dims: Mapping[str, int]) -> BoundPlan:
-    """Evaluate everything symbolic in `plan` for `dims`, which must name every symbol that it uses."""
-    shapes = {buffer.id: _shape(buffer.shape, dims) for buffer in plan.buffers}
-    sizes = _sizes(plan, shapes)
-    output_shapes = tuple(_shape(port.shape, dims) for port in plan.outputs)
-    for port, shape in zip(plan.outputs, output_shapes):
-        if math.prod(shape) * port.dtype.size != sizes[port.buffer]:
-            raise LuminalError(
-                f"output {port.name!r} is {port.dtype}{list(shape)}, its buffer holds {sizes[port.buffer]} bytes"
-            )
-    launches = []
-    for step in plan.steps():
-        launch = _kernel(step, dims) if isinstance(step, KernelStep) else _library_call(step, dims)
-        if launch is not None:
-            launches.append(launch)
-    written_outputs = {port.buffer for port in plan.outputs} & _temporaries(plan)
-    return BoundPlan(
-        plan=plan,
-        dims=dict(dims),
-        shapes=shapes,
-        sizes=sizes,
-        output_shapes=output_shapes,
-        owned=tuple(sorted(written_outputs)),
-        memory=_memory(plan, sizes),
-        launches=tuple(launches),
-    )
+    """Evaluate everything symbolic in `plan` for `dims`, which must name every symbol that it does not set itself."""
+    found = survey(plan)
+    fed = {name: value for name, value in dims.items() if name not in found.late}
+    storage = place_values(plan, found, fed)
+    buffers = {buffer.id: buffer for buffer in plan.buffers}
+    _check_loops(found, buffers, storage)
+    passage = outcome = None
+    if not found.root.decides:
+        walk = Walk(storage, buffers, fed)
+        passage = Passage(tuple(walk.visit(found.root)), {})
+        outcome = _outcome(plan, walk)
+    return BoundPlan(plan, fed, storage, passage, outcome, found.root, buffers)
 
 
 def plan_memory_for(plan: Plan, dims: Mapping[str, int]) -> MemoryPlan:
     """Return where the temporaries of `plan` lie for `dims`, though a run of these shapes may not be possible."""
-    return _memory(plan, _sizes(plan, {buffer.id: _shape(buffer.shape, dims) for buffer in plan.buffers}))
+    found = survey(plan)
+    return place_values(plan, found, {name: value for name, value in dims.items() if name not in found.late}).memory
 
 
-def _memory(plan: Plan, sizes: Mapping[int, int]) -> MemoryPlan:
-    """Place the temporaries that no output needs, each from the first to the last step that names it."""
-    lifetimes: dict[int, tuple[int, int]] = {}
-    for position, step in enumerate(plan.steps()):
-        for buffer in (*step.writes, *step.reads):
-            first, _ = lifetimes.get(buffer, (position, position))
-            lifetimes[buffer] = (first, position)
-    inner = _temporaries(plan) - {port.buffer for port in plan.outputs}
-    return plan_memory({buffer: sizes[buffer] for buffer in lifetimes if buffer in inner}, lifetimes)
+def _outcome(plan: Plan, walk: Walk) -> Outcome:
+    slots = tuple(walk.slots[port.buffer] for port in plan.outputs)
+    shapes = tuple(numbers(port.shape, walk.dims) for port in plan.outputs)
+    for port, shape in zip(plan.outputs, shapes):
+        buffer = walk.buffers[port.buffer]
+        held = math.prod(numbers(buffer.shape, walk.dims)) * buffer.dtype.size
+        if math.prod(shape) * port.dtype.size != held:
+            raise LuminalError(f"output {port.name!r} is {port.dtype}{list(shape)}, its buffer holds {held} bytes")
+    return Outcome(slots, shapes)
 
 
-def _temporaries(plan: Plan) -> set[int]:
-    return {buffer.id for buffer in plan.buffers if buffer.kind == "temporary"}
-
-
-def _sizes(plan: Plan, shapes: Mapping[int, tuple[int, ...]]) -> dict[int, int]:
-    return {buffer.id: math.prod(shapes[buffer.id]) * buffer.dtype.size for buffer in plan.buffers}
-
-
-def _shape(shape: Sequence[Dim], dims: Mapping[str, int]) -> tuple[int, ...]:
-    return tuple(dim if isinstance(dim, int) else int(evaluate(dim, dims)) for dim in shape)
-
-
-def _kernel(step: KernelStep, dims: Mapping[str, int]) -> KernelLaunch | None:
-    record = step.kernel
-    grid = _shape(record.grid, dims)
-    if 0 in grid:
-        return None
-    for axis, (size, limit) in enumerate(zip(grid, _GRID_LIMITS)):
-        if not 0 < size <= limit:
-            raise InvalidInput(
-                f"kernel {record.name} would need a grid of {size} on axis {axis} for {told(dims)}, "
-                f"at most {limit} can be launched; run smaller shapes"
-            )
-    scalars = _shape(record.scalars, dims)
-    low, high = -(1 << (record.scalar_bits - 1)), (1 << (record.scalar_bits - 1)) - 1
-    for dim, value in zip(record.scalars, scalars):
-        if not low <= value <= high:
-            raise InvalidInput(
-                f"kernel {record.name} counts in {record.scalar_bits} bits, but {dim} is {value} for {told(dims)}; "
-                "compile with a range that includes these shapes"
-            )
-    return KernelLaunch(record, grid, scalars, step.writes, step.reads, step.origin)
-
-
-def _library_call(step: LtStep, dims: Mapping[str, int]) -> LtLaunch | None:
-    matmul = step.matmul.resolve(dims)
-    if 0 in (matmul.m, matmul.n, matmul.batch):
-        return None
-    if matmul.k != 0:
-        matmul.validate()
-    return LtLaunch(matmul, step.writes, step.reads, step.origin)
+def _check_loops(found: Survey, buffers: Mapping[int, Buffer], storage: Storage) -> None:
+    """Raise LuminalError if values that a loop hands on do not have one size."""
+    for span in found.spans:
+        for carried in span.loop.carried:
+            sizes = {name: storage.sizes[buffer] for name, buffer in vars(carried).items()}
+            if len(set(sizes.values())) > 1:
+                told = ", ".join(
+                    f"{name} {buffers[getattr(carried, name)].name!r} {size}" for name, size in sizes.items()
+                )
+                raise LuminalError(f"the loop over {span.loop.trip!r} carries values of different bytes: {told}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -11,10 +13,12 @@ from ..plan.dtypes import DType
 from ..plan.errors import InvalidArtifact, InvalidInput
 from ..plan.records import KernelStep, LtStep, Plan, Step
 from .artifact import Artifact
-from .binding import BoundPlan, KernelLaunch
+from .binding import BoundPlan, Outcome
+from .launches import KernelLaunch, LtLaunch
 from .lt_reference import run_matmul
 from .memory import ALIGNMENT
 from .pool import Pool
+from .walk import Passage, Read
 
 _LEAST_ALIGNMENT = 16  # of what kernels read, since they load up to 16 bytes at once
 
@@ -53,44 +57,36 @@ class CpuBackend:
         self._weights = {name: _aligned(artifact.weights[name]).reshape(-1) for name in sorted(names)}
         self._known = {id(plan): _Buffers(plan, self._weights) for plan in self.plans}
         self._arenas: Pool[_Arena] = Pool(_Arena)
+        self._count_lock = threading.Lock()
+        self._read_backs = 0
 
     def run(self, bound: BoundPlan, feeds: Sequence[np.ndarray], wanted: Sequence[int]) -> list[np.ndarray]:
         """Run every launch in order; the outputs are new arrays."""
         with self._arenas.lease() as arena:
-            buffers = self._buffers(bound, feeds, arena.reserve(bound.memory.peak_bytes))
-            written: set[int] = set()
-            for launch in bound.launches:
-                writes = [buffers[buffer] for buffer in launch.writes]
-                reads = [buffers[buffer] for buffer in launch.reads]
-                if isinstance(launch, KernelLaunch):
-                    kernel = self._kernels[launch.kernel.source, launch.kernel.entry]
-                    scalar = np.int32 if launch.kernel.scalar_bits == 32 else np.int64
-                    arguments = [*writes, *reads, *(scalar(value) for value in launch.scalars)]
-                    names = self._known[id(bound.plan)].names
-                    checked = _checked_buffers(launch, buffers, names, written) if self._check else None
-                    kernel.launch(
-                        launch.grid, launch.kernel.block, launch.kernel.shared_bytes, arguments, buffers=checked
-                    )
-                else:
-                    run_matmul(launch.matmul, writes[0], reads)
-                written.update(launch.writes)
-            return _outputs(bound, buffers, wanted)
+            values = self._values(bound, feeds, arena.reserve(bound.memory.peak_bytes))
+            names = self._known[id(bound.plan)].names if self._check else None
+            run = _Run(bound, values, self._kernels, names)
+            outcome = bound.run(run)
+            with self._count_lock:
+                self._read_backs += run.reads
+            return _outputs(bound, outcome, values, wanted)
 
     def _steps(self) -> Iterator[Step]:
         return (step for plan in self.plans for step in plan.steps())
 
-    def _buffers(self, bound: BoundPlan, feeds: Sequence[np.ndarray], arena: np.ndarray) -> dict[int, np.ndarray]:
-        """Return every buffer as a flat array of its type."""
+    def _values(self, bound: BoundPlan, feeds: Sequence[np.ndarray], arena: np.ndarray) -> _Values:
+        """Return every slot as a flat array of its type."""
         known = self._known[id(bound.plan)]
-        buffers = dict(known.weights)
+        values = _Values(bound, known.dtypes)
+        values.update(known.weights)
         for port, array in zip(bound.plan.inputs, feeds):
-            buffers[port.buffer] = _aligned(array).reshape(-1)
-        for buffer in bound.owned:
-            buffers[buffer] = aligned_empty(bound.sizes[buffer]).view(known.dtypes[buffer].numpy)
-        for buffer, offset in bound.memory.offsets.items():
-            piece = arena[offset : offset + bound.sizes[buffer]]
-            buffers[buffer] = piece.view(known.dtypes[buffer].numpy)
-        return buffers
+            values[port.buffer] = _aligned(array).reshape(-1)
+        for slot in bound.owned:
+            values[slot] = aligned_empty(bound.sizes[slot]).view(known.dtypes[slot].numpy)
+        for slot, offset in bound.memory.offsets.items():
+            piece = arena[offset : offset + bound.sizes[slot]]
+            values[slot] = piece.view(known.dtypes[bound.slots.buffer(slot)].numpy)
+        return values
 
     def bind(self, bound: BoundPlan, feeds: Sequence[np.ndarray]) -> Any:
         """Refuse: there is nothing to replay on the host."""
@@ -110,6 +106,7 @@ class CpuBackend:
             "kernels": sum(isinstance(step, KernelStep) for step in steps),
             "library_calls": sum(isinstance(step, LtStep) for step in steps),
             "contexts": len(self._arenas.everything()),
+            "read_backs": self._read_backs,
         }
 
     def close(self) -> None:
@@ -139,31 +136,86 @@ def _aligned(array: np.ndarray) -> np.ndarray:
     return copy
 
 
-def _checked_buffers(
-    launch: KernelLaunch, buffers: dict[int, np.ndarray], names: dict[int, str], written: set[int]
-) -> list[Any]:
-    """Tell the checker what the kernel may touch: what it reads, and what it writes.
+class _Values(dict[int, np.ndarray]):
+    """Flat arrays by slot; those of pieces are made when they are asked for."""
 
-    The first kernel that writes a buffer must write all of it; later ones, such as those of a scatter, change it.
-    """
-    from .cpu import CheckedBuffer
+    def __init__(self, bound: BoundPlan, dtypes: Mapping[int, DType]) -> None:
+        super().__init__()
+        self._bound, self._dtypes = bound, dtypes
 
-    changed = [
-        CheckedBuffer(names[b], buffers[b], initialised=b in written, fully_written=b not in written)
-        for b in launch.writes
-    ]
-    return changed + [CheckedBuffer(names[b], buffers[b], read_only=True) for b in launch.reads]
+    def __missing__(self, slot: int) -> np.ndarray:
+        piece = self._bound.slots.piece_at(slot)
+        assert piece is not None, f"slot {slot} has no memory"
+        whole = self[piece.base].view(np.uint8)
+        part = whole[piece.offset : piece.offset + self._bound.sizes[piece.buffer]]
+        self[slot] = part.view(self._dtypes[piece.buffer].numpy)
+        return self[slot]
 
 
-def _outputs(bound: BoundPlan, buffers: dict[int, np.ndarray], wanted: Sequence[int]) -> list[np.ndarray]:
-    """Return the outputs; a buffer that is an input, a weight or given out already is copied."""
+class _Run:
+    """One run on the host. With `names` of buffers it is checked."""
+
+    def __init__(
+        self,
+        bound: BoundPlan,
+        values: _Values,
+        kernels: Mapping[tuple[str, str], Any],
+        names: Mapping[int, str] | None,
+    ) -> None:
+        self._bound, self._values, self._kernels, self._names = bound, values, kernels, names
+        self.reads = 0
+
+    def run(self, passage: Passage) -> None:
+        """Run launches one after another."""
+        values = self._values
+        for launch in passage.launches:
+            writes = [values[slot] for slot in launch.writes]
+            reads = [values[slot] for slot in launch.reads]
+            if isinstance(launch, KernelLaunch):
+                kernel = self._kernels[launch.kernel.source, launch.kernel.entry]
+                scalar = np.int32 if launch.kernel.scalar_bits == 32 else np.int64
+                arguments = [*writes, *reads, *(scalar(value) for value in launch.scalars)]
+                checked = self._checked(launch) if self._names is not None else None
+                kernel.launch(launch.grid, launch.kernel.block, launch.kernel.shared_bytes, arguments, buffers=checked)
+            elif isinstance(launch, LtLaunch):
+                run_matmul(launch.matmul, writes[0], reads)
+            else:
+                writes[0].view(np.uint8)[: launch.bytes] = reads[0].view(np.uint8)[: launch.bytes]
+
+    def read(self, scalar: Read) -> int:
+        """Return the value of a scalar."""
+        self.reads += 1
+        return int(self._values[scalar.slot][0])
+
+    def _checked(self, launch: KernelLaunch) -> list[Any]:
+        """Tell the checker what the kernel may touch: what it reads, and what it writes.
+
+        The first kernel that writes a buffer must write all of it; later ones, such as those of a scatter, change it.
+        """
+        from .cpu import CheckedBuffer
+
+        def held(slot: int) -> tuple[str, np.ndarray, bool]:
+            array, size = self._values[slot], self._bound.bytes_at(slot, launch.late)
+            part = array if size is None else array[: size // array.itemsize]
+            return self._names[self._bound.slots.buffer(slot)], part, size is not None
+
+        changed = []
+        for slot in launch.writes:
+            name, array, exact = held(slot)  # where a size becomes known only later, there may be room for more
+            begins = slot in launch.begins
+            changed.append(CheckedBuffer(name, array, initialised=not begins, fully_written=begins and exact))
+        return changed + [CheckedBuffer(*held(slot)[:2], read_only=True) for slot in launch.reads]
+
+
+def _outputs(bound: BoundPlan, outcome: Outcome, values: _Values, wanted: Sequence[int]) -> list[np.ndarray]:
+    """Return the outputs; one that is an input or a weight, lies in the arena, or is given out already is copied."""
     outputs = []
     given = set()
     for position in wanted:
-        buffer = bound.plan.outputs[position].buffer
-        array = buffers[buffer].reshape(bound.output_shapes[position])
-        own = buffer in bound.owned and buffer not in given
-        given.add(buffer)
+        slot, shape = outcome.slots[position], outcome.shapes[position]
+        array = values[slot][: math.prod(shape)].reshape(shape)
+        own = slot in bound.owned and slot not in given
+        given.add(slot)
         outputs.append(array if own else array.copy())
     return outputs
 

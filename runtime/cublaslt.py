@@ -15,6 +15,7 @@ from ..plan.lt import EPILOGUES, LtMatmul
 
 WORKSPACE_BYTES = 32 << 20
 PLANS_KEPT = 1024
+_ADDED = frozenset(("offset_a", "offset_b", "offset_c"))  # to the addresses, so that the library does not see them
 _INSTALL = "pip install 'luminal-onnx[gpu]'"
 _DATA_TYPES = {float32: 0, float64: 1, float16: 2, bfloat16: 14}  # cudaDataType
 # Ours begin with the activation, the library's end with the bias too; its GELU is the approximation by tanh.
@@ -74,7 +75,7 @@ class LtLibrary:
         bias = operands[-1] if record.has_bias else 0
         alignments = tuple(alignment(address) for address in (a, b, c, out, bias or _MOST_ALIGNMENT))
         with self._lock:
-            key = (*vars(record).values(), alignments)
+            key = (*(value for name, value in vars(record).items() if name not in _ADDED), alignments)
             plan = self._plans.get(key)
             if plan is None:
                 if len(self._plans) >= PLANS_KEPT:

@@ -13,13 +13,14 @@ from ..plan.errors import InvalidArtifact, LuminalError
 from ..plan.records import KernelStep, LtStep, Plan, Step
 from .arch import can_wait, choose_arch, runs_machine_code
 from .artifact import Artifact
-from .binding import BoundPlan, KernelLaunch, LtLaunch
+from .binding import BoundPlan
 from .cublaslt import WORKSPACE_BYTES, LtLibrary
 from .cuda_bound_run import BoundRun
 from .cuda_context import Context
 from .cuda_driver import Driver, destroy_quietly
 from .cuda_launch import launch_kernel
 from .cuda_upload import Uploader
+from .launches import KernelLaunch, Launch, LtLaunch
 from .memory import padded
 from .pool import Pool
 
@@ -50,6 +51,7 @@ class CudaBackend:
         self._replays = 0
         self._launched_singly = 0
         self._graphs_built = 0
+        self._read_backs = 0
         self.cuda_graph = cuda_graph
         self._programmatic_launch = programmatic_launch
         self.driver = driver = self._driver = Driver(device_id, _minimum_cuda(artifact))
@@ -91,23 +93,27 @@ class CudaBackend:
         """Take back a context that `bind` lent."""
         self._contexts.give_back(context)
 
-    def enqueue(self, bound: BoundPlan, addresses: Mapping[int, int], stream: Any, workspace: int) -> None:
-        """Put every launch of a bound plan on a stream, in order.
+    def enqueue(self, launches: Sequence[Launch], addresses: Mapping[int, int], stream: Any, workspace: int) -> None:
+        """Put launches on a stream, in order; `addresses` go by slot.
 
         A kernel that waits for its inputs may start early if so does the kernel right in front of it: behind copies and
         library calls, and so at the beginning, every launch is an ordinary one.
         """
         follows_waiting = False
-        for launch in bound.launches:
+        for launch in launches:
             if isinstance(launch, KernelLaunch):
                 record = launch.kernel
                 waits = record.waits and record.source in self._may_wait
                 function = self._functions[record.source, record.entry]
                 launch_kernel(self.driver, function, launch, addresses, stream, early=waits and follows_waiting)
                 follows_waiting = waits
-            else:
+                continue
+            follows_waiting = False
+            if isinstance(launch, LtLaunch):
                 self._launch_library(launch, addresses, stream, workspace)
-                follows_waiting = False
+            else:
+                target, source = addresses[launch.writes[0]], addresses[launch.reads[0]]
+                self.driver.call("cuMemcpyDtoDAsync", target, source, launch.bytes, stream)
 
     def _launch_library(self, launch: LtLaunch, addresses: Mapping[int, int], stream: Any, workspace: int) -> None:
         record = launch.matmul
@@ -115,7 +121,7 @@ class CudaBackend:
         if record.k == 0:
             self._clear_product(launch, out, stream)
             return
-        operands = [addresses[buffer] for buffer in launch.reads]
+        operands = [addresses[slot] for slot in launch.reads]
         self._lt.run(record, out, operands, int(stream), workspace, WORKSPACE_BYTES)
 
     def _clear_product(self, launch: LtLaunch, out: int, stream: Any) -> None:
@@ -206,12 +212,13 @@ class CudaBackend:
         """The lock under which graphs are captured, one at a time."""
         return self._build_lock
 
-    def count(self, *, replays: int = 0, launches: int = 0, graphs: int = 0) -> None:
+    def count(self, *, replays: int = 0, launches: int = 0, graphs: int = 0, read_backs: int = 0) -> None:
         """Add to the counters that `report` shows."""
         with self._count_lock:
             self._replays += replays
             self._launched_singly += launches
             self._graphs_built += graphs
+            self._read_backs += read_backs
 
     def memory_bytes(self) -> dict[str, int]:
         contexts = self._contexts.everything()
@@ -235,6 +242,7 @@ class CudaBackend:
             "graphs_built": self._graphs_built,
             "graph_replays": self._replays,
             "single_launches": self._launched_singly,
+            "read_backs": self._read_backs,
         }
 
     @property

@@ -10,8 +10,10 @@ import numpy as np
 
 from ..plan.errors import InvalidInput
 from .binding import BoundPlan
-from .cuda_context import Context, Program
+from .cuda_context import Context
 from .cuda_driver import destroy_quietly
+from .cuda_program import Program
+from .launches import Launch
 from .step_times import StepTime, time_steps
 
 if TYPE_CHECKING:
@@ -32,11 +34,21 @@ class BoundRun:
 
     @property
     def nodes(self) -> int:
-        """Nodes of the graph; 0 if kernels are launched one by one."""
+        """Nodes of the graph, or of all graphs that were made so far; 0 if kernels are launched one by one."""
         return self._program.nodes
 
+    @property
+    def launches(self) -> list[Launch]:
+        """What a run launches, in order; where that is decided while running, what the last run did."""
+        return self._program.launches
+
+    @property
+    def read_backs(self) -> int:
+        """Scalars that the last run looked at to decide what comes next."""
+        return self._program.read_backs
+
     def launch(self) -> None:
-        """Enqueue the work once and return at once."""
+        """Enqueue the work once and return at once, or after the last decision if the plan decides while it runs."""
         context = self._lent()
         with self._backend.driver.current():
             context.launch(self._bound, self._program)
@@ -102,6 +114,8 @@ class BoundRun:
     def time_steps(self, cold: bool = False) -> list[StepTime]:
         """Return every launch and how long it takes alone; see `step_times.time_steps`."""
         context = self._lent()
+        if not self._program.trail:
+            self.launch()
         return time_steps(self._backend, context, self._bound, self._program, context.workspace, cold)
 
     @property

@@ -9,11 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..plan.dtypes import DType, int64
+from ..plan.errors import InvalidInput
 from .binding import BoundPlan
 from .cublaslt import WORKSPACE_BYTES
 from .cuda_driver import destroy_quietly
+from .cuda_program import Addresses, DecidedRun, Program, Replay
 from .memory import padded
 from .pool import BoundedCache
+from .walk import Passage
 
 if TYPE_CHECKING:
     from .cuda_backend import CudaBackend
@@ -32,27 +36,19 @@ class Layout:
     staging_bytes: int
 
 
-@dataclass
-class Program:
-    """What a context runs for one set of shapes; `graph` is None while kernels are launched one by one."""
-
-    addresses: dict[int, int]
-    graph: Any = None
-    nodes: int = 0
-
-
 class Context:
     """A stream with an arena, staging memory and graphs. One thread uses it at a time, with the GPU current."""
 
     def __init__(self, backend: CudaBackend) -> None:
         self._backend = backend
         self._driver = backend.driver
-        self._programs: BoundedCache[tuple[Any, ...], Program] = BoundedCache(GRAPHS_KEPT, self._drop)
+        self._programs: BoundedCache[tuple[Any, ...], Program] = BoundedCache(GRAPHS_KEPT, Program.close)
         self._layouts: BoundedCache[tuple[Any, ...], Layout] = BoundedCache(GRAPHS_KEPT)
         self._arena = 0
         self.arena_bytes = 0
         self._staging = 0
         self._staging_bytes = 0
+        self._scalar = 0  # pinned memory for one scalar that is read back
         self._workspace = 0
         self.workspace_bytes = WORKSPACE_BYTES if backend.uses_library else 0
         with self._driver.current():
@@ -71,35 +67,65 @@ class Context:
 
     def prepare(self, bound: BoundPlan, feeds: Sequence[np.ndarray]) -> Program:
         """Copy the feeds to the device, and return the program of these shapes, built if it is their first time."""
-        key = tuple(bound.dims.items())
-        layout = self._layouts.get(key, lambda: _layout(bound))
+        shapes = tuple(bound.dims.items())
+        layout = self._layouts.get(shapes, lambda: _layout(bound))
         self._reserve(layout)
         for number, (port, feed) in enumerate(zip(bound.plan.inputs, feeds)):
             self._copy_in(self._arena + layout.offsets[port.buffer], feed, layout.staged.get(("in", number)))
-        return self._programs.get(key, lambda: self._build(bound, layout))
+        # Slots of parts of a plan that decides are numbered as they are met, so they are this very bound plan's own.
+        return self._programs.get((bound,) if bound.decides else shapes, lambda: self._build(bound, layout))
 
     def launch(self, bound: BoundPlan, program: Program) -> None:
         """Enqueue the work once."""
-        if program.graph is not None:
-            self._driver.call("cuGraphLaunch", program.graph, self.stream)
-            self._backend.count(replays=1)
+        if bound.passage is None:
+            program.begin()
+            program.outcome = bound.run(DecidedRun(self, program))
+        elif program.replay.graph is not None:
+            self.replay(program.replay)
         else:
-            self._backend.enqueue(bound, program.addresses, self.stream, self._workspace)
-            self._backend.count(launches=len(bound.launches))
+            self.enqueue(bound.passage, program.addresses)
+
+    @property
+    def captures(self) -> bool:
+        """Whether launches are captured in graphs."""
+        return self._backend.cuda_graph
+
+    def replay(self, replay: Replay) -> None:
+        """Launch a graph."""
+        self._driver.call("cuGraphLaunch", replay.graph, self.stream)
+        self._backend.count(replays=1)
+
+    def enqueue(self, passage: Passage, addresses: Mapping[int, int]) -> None:
+        """Launch what is in a passage one by one."""
+        self._backend.enqueue(passage.launches, addresses, self.stream, self._workspace)
+        self._backend.count(launches=len(passage.launches))
+
+    def read_back(self, address: int, dtype: DType) -> int:
+        """Wait for the work so far, and return a bool or integer that lies on the device."""
+        if not self._scalar:
+            self._scalar = int(self._driver.call("cuMemHostAlloc", 8, 0))
+        self._driver.call("cuMemcpyDtoHAsync", self._scalar, address, dtype.size, self.stream)
+        self.synchronize()
+        self._backend.count(read_backs=1)
+        held = (ctypes.c_uint8 * dtype.size).from_address(self._scalar)
+        return int.from_bytes(bytes(held), "little", signed=dtype == int64)
 
     def fetch(self, bound: BoundPlan, program: Program, wanted: Sequence[int]) -> list[np.ndarray]:
         """Wait for the work, and return the wanted outputs as new arrays."""
         layout = self._layouts.get(tuple(bound.dims.items()), lambda: _layout(bound))
+        outcome = bound.outcome or program.outcome
+        if outcome is None:
+            raise InvalidInput("nothing was launched yet, so there are no outputs: launch first")
         outputs = []
         staged = []
         for position in wanted:
             port = bound.plan.outputs[position]
-            array = np.empty(bound.output_shapes[position], port.dtype.numpy)
+            array = np.empty(outcome.shapes[position], port.dtype.numpy)
             outputs.append(array)
             if array.nbytes == 0:
                 continue
             place = layout.staged.get(("out", position))
-            address = program.addresses[port.buffer]
+            address = program.addresses[outcome.slots[position]]
             if place is None:
                 self._driver.call("cuMemcpyDtoHAsync", array.ctypes.data, address, array.nbytes, self.stream)
             else:
@@ -147,38 +173,47 @@ class Context:
             self._staging_bytes = layout.staging_bytes
 
     def _build(self, bound: BoundPlan, layout: Layout) -> Program:
-        addresses = dict(self._backend.weights(bound.plan))
-        addresses.update({buffer: self._arena + offset for buffer, offset in layout.offsets.items()})
-        program = Program(addresses)
+        addresses = Addresses(bound)
+        addresses.update(self._backend.weights(bound.plan))
+        addresses.update({slot: self._arena + offset for slot, offset in layout.offsets.items()})
+        program = Program(addresses, self._destroy)
+        if bound.passage is None:
+            return program
+        program.trail.append(bound.passage)
         if not self._backend.cuda_graph:
             return program
         # Launched once outside of the capture, kernels and library load what they load lazily, and faults show here.
-        self._backend.enqueue(bound, addresses, self.stream, self._workspace)
+        self._backend.enqueue(bound.passage.launches, addresses, self.stream, self._workspace)
         self.synchronize()
+        self.capture(bound.passage, addresses, program.replay)
+        return program
+
+    def capture(self, passage: Passage, addresses: Mapping[int, int], replay: Replay) -> None:
+        """Make a graph of the launches of a passage, which have run once already."""
         with self._backend.build_lock():
-            graph = self._capture(bound, addresses)
+            graph = self._captured(passage, addresses)
         try:
-            _, program.nodes = self._driver.call("cuGraphGetNodes", graph, 0)
-            program.graph = self._driver.call("cuGraphInstantiate", graph, 0)
+            _, replay.nodes = self._driver.call("cuGraphGetNodes", graph, 0)
+            replay.graph = self._driver.call("cuGraphInstantiate", graph, 0)
         finally:
             self._driver.call("cuGraphDestroy", graph)
         self._backend.count(graphs=1)
-        return program
 
-    def _capture(self, bound: BoundPlan, addresses: Mapping[int, int]) -> Any:
+    def _captured(self, passage: Passage, addresses: Mapping[int, int]) -> Any:
         mode = self._driver.api.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
         self._driver.call("cuStreamBeginCapture", self.stream, mode)
         try:
-            self._backend.enqueue(bound, addresses, self.stream, self._workspace)
+            self._backend.enqueue(passage.launches, addresses, self.stream, self._workspace)
         except BaseException:
             destroy_quietly(lambda: self._driver.call("cuStreamEndCapture", self.stream))
             raise
         return self._driver.call("cuStreamEndCapture", self.stream)
 
-    def _drop(self, program: Program) -> None:
-        if program.graph is not None:
+    def _destroy(self, replay: Replay) -> None:
+        graph, replay.graph = replay.graph, None
+        if graph is not None:
             self.synchronize()
-            self._driver.call("cuGraphExecDestroy", program.graph)
+            self._driver.call("cuGraphExecDestroy", graph)
 
     def close(self) -> None:
         """Free everything that the context holds."""
@@ -187,10 +222,11 @@ class Context:
             destroy_quietly(lambda: self._driver.free(self._arena))
         if self._workspace:
             destroy_quietly(lambda: self._driver.free(self._workspace))
-        if self._staging:
-            destroy_quietly(lambda: self._driver.call("cuMemFreeHost", self._staging))
+        for pinned in (self._staging, self._scalar):
+            if pinned:
+                destroy_quietly(lambda pinned=pinned: self._driver.call("cuMemFreeHost", pinned))
         destroy_quietly(lambda: self._driver.call("cuStreamDestroy", self.stream))
-        self._arena = self._workspace = self._staging = 0
+        self._arena = self._workspace = self._staging = self._scalar = 0
         self.arena_bytes = self.workspace_bytes = 0
 
 

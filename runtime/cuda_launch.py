@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from .binding import KernelLaunch
 from .cuda_driver import Driver
+from .launches import KernelLaunch
 
 
 def launch_kernel(
@@ -20,7 +20,7 @@ def launch_kernel(
     While a stream is captured, an early launch becomes a programmatic edge of the graph, any other a full one.
     """
     record = launch.kernel
-    values = [addresses[buffer] for buffer in (*launch.writes, *launch.reads)]
+    values = [addresses[slot] for slot in (*launch.writes, *launch.reads)]
     values += [scalar & 0xFFFF_FFFF_FFFF_FFFF for scalar in launch.scalars]
     # Each argument has eight bytes; the kernel reads the low four of a 32-bit one, which come first.
     arguments = np.array(values, np.uint64)

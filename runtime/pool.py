@@ -81,6 +81,11 @@ class BoundedCache(Generic[Key, Thing]):
             self._drop(old)
         return value
 
+    def values(self) -> list[Thing]:
+        """Return every value, the one that was used last at the end."""
+        with self._lock:
+            return list(self._values.values())
+
     def clear(self) -> None:
         """Drop every value."""
         with self._lock:

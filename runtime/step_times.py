@@ -7,13 +7,16 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from .binding import BoundPlan, KernelLaunch, Launch
+from ..plan.dims import symbols
+from .binding import BoundPlan
 from .cuda_driver import destroy_quietly
+from .launches import CopyLaunch, KernelLaunch, Launch
 from .memory import padded
 
 if TYPE_CHECKING:
     from .cuda_backend import CudaBackend
-    from .cuda_context import Context, Program
+    from .cuda_context import Context
+    from .cuda_program import Program
 
 CHAINED = 20
 ROTATED_BYTES = 256 << 20  # several times what the caches of any GPU hold
@@ -32,7 +35,7 @@ class StepTime:
 def time_steps(
     backend: CudaBackend, context: Context, bound: BoundPlan, program: Program, workspace: int, cold: bool = False
 ) -> list[StepTime]:
-    """Measure every launch of a bound plan, whose feeds lie on the device. Equal launches are measured once.
+    """Measure every launch of a program's last run, whose feeds lie on the device. Equal launches are measured once.
 
     Each is replayed as a chain of copies in a CUDA graph, on what its inputs hold in a real run. The copies take turns
     with weights and the model's inputs at several addresses, so that they come from memory, as in a real run; what the
@@ -51,29 +54,30 @@ class _Steps:
         self.addresses: Mapping[int, int] = program.addresses
         kinds = {buffer.id: buffer.kind for buffer in bound.plan.buffers}
         self.rotated = {buffer for buffer, kind in kinds.items() if cold or kind != "temporary"}
+        self.launches = program.launches
 
     def measure(self) -> list[StepTime]:
         known: dict[Any, float] = {}
         found = []
-        for position, launch in enumerate(self.bound.launches):
-            key = _signature(launch)
+        for position, launch in enumerate(self.launches):
+            key = signature(launch)
             if key not in known:
                 # From the start, since the chain before may have run a step more often than once.
-                self._enqueue(self.bound.launches[:position], self.addresses)
+                self._enqueue(self.launches[:position], self.addresses)
                 known[key] = self._measure(launch)
             found.append(StepTime(launch, known[key]))
         return found
 
     def _enqueue(self, launches: Sequence[Launch], addresses: Mapping[int, int]) -> None:
-        self.backend.enqueue(replace(self.bound, launches=tuple(launches)), addresses, self.stream, self.workspace)
+        self.backend.enqueue(launches, addresses, self.stream, self.workspace)
 
     def _measure(self, launch: Launch) -> float:
-        buffers = [buffer for buffer in dict.fromkeys((*launch.writes, *launch.reads)) if buffer in self.rotated]
-        size = sum(padded(self.bound.sizes[buffer]) for buffer in buffers)
+        slots = [slot for slot in dict.fromkeys((*launch.writes, *launch.reads)) if self._buffer(slot) in self.rotated]
+        size = sum(padded(self.bound.room(slot)) for slot in slots)
         copies = min(CHAINED, -(-ROTATED_BYTES // size)) if size else 1
         memory = self.driver.allocate(copies * size, "copies of what a kernel reads")
         try:
-            turns = [self._copied(buffers, memory + number * size) for number in range(copies)]
+            turns = [self._copied(slots, memory + number * size) for number in range(copies)]
             self._enqueue([launch], turns[0])  # what is loaded lazily is loaded outside of the capture
             self.driver.call("cuStreamSynchronize", self.stream)
             return self._time_chain(launch, turns)
@@ -81,14 +85,17 @@ class _Steps:
             destroy_quietly(lambda: self.driver.call("cuStreamSynchronize", self.stream))
             self.driver.free(memory)
 
-    def _copied(self, buffers: Sequence[int], address: int) -> dict[int, int]:
-        """Copy the buffers to `address` and on, and return all addresses with theirs replaced."""
+    def _buffer(self, slot: int) -> int:
+        return self.bound.slots.buffer(slot)
+
+    def _copied(self, slots: Sequence[int], address: int) -> dict[int, int]:
+        """Copy what is in the slots to `address` and on, and return all addresses with theirs replaced."""
         turn = dict(self.addresses)
-        for buffer in buffers:
-            size = self.bound.sizes[buffer]
+        for slot in slots:
+            size = self.bound.room(slot)
             if size:
-                self.driver.call("cuMemcpyDtoDAsync", address, turn[buffer], size, self.stream)
-            turn[buffer] = address
+                self.driver.call("cuMemcpyDtoDAsync", address, turn[slot], size, self.stream)
+            turn[slot] = address
             address += padded(size)
         return turn
 
@@ -127,8 +134,16 @@ class _Steps:
         return self.driver.call("cuEventElapsedTime", *events) / 1e3 / REPLAYS
 
 
-def _signature(launch: Launch) -> Any:
-    """Return what two launches must share to take equally long."""
+def signature(launch: Launch) -> Any:
+    """Return what two launches must share to take equally long. What only says which trip of a loop it is does not count."""
     if isinstance(launch, KernelLaunch):
-        return launch.kernel, launch.grid, launch.scalars
-    return tuple(vars(launch.matmul).values())
+        late = launch.late.keys()
+        scalars = (
+            value
+            for dim, value in zip(launch.kernel.scalars, launch.scalars)
+            if isinstance(dim, int) or late.isdisjoint(symbols(dim))
+        )
+        return launch.kernel, launch.grid, tuple(scalars)
+    if isinstance(launch, CopyLaunch):
+        return launch.bytes
+    return replace(launch.matmul, offset_a=0, offset_b=0, offset_c=0)
