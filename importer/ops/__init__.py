@@ -30,6 +30,7 @@ FAMILIES = (
     "sampling",
     "softmax",
     "sorting",
+    "unique",
 )
 
 

@@ -243,3 +243,22 @@ def test_a_size_that_is_too_large_stops_the_run() -> None:
     graph = check(subject, *({"x": x, "k": np.array([k])} for k in (0, 1, 5)))
     with pytest.raises(InvalidInput, match="'topk'.* is 6, outside of 0..5"):
         interpreter.run(graph, {"x": x, "k": np.array([6])})
+
+
+@pytest.mark.parametrize("spelled", ["", " sorted=0", " axis=0", " axis=1 sorted=0"])
+@pytest.mark.parametrize("kinds", [1, 2, 50])
+def test_unique(spelled: str, kinds: int) -> None:
+    outputs = "y, first, inverse, counts"
+    subject = model(f"{outputs} = Unique(x){spelled}", {"x": (INT, ["a", "b"])}, outputs)
+    rng = np.random.default_rng(kinds)
+    graph = check(subject, *({"x": rng.integers(0, kinds, shape)} for shape in ((1, 1), (5, 3), (7, 11))))
+    assert graph.sizes["unique"].least == 1
+
+
+def test_unique_takes_nan_as_one_element_that_comes_last() -> None:
+    subject = model("y, f, i, c = Unique(x)", {"x": (FLOAT, [7])}, "y, i, c")
+    x = np.array([np.nan, 2, -np.inf, np.nan, 2, 0.0, -0.0], np.float32)
+    y, inverse, counts = interpreter.run(load(subject).graph, {"x": x})
+    np.testing.assert_array_equal(y, [-np.inf, 0, 2, np.nan])
+    np.testing.assert_array_equal(inverse, [3, 2, 0, 3, 2, 1, 1])
+    np.testing.assert_array_equal(counts, [1, 2, 2, 2])

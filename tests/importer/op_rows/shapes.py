@@ -330,9 +330,25 @@ row(
 TAKEN = i64(5, 7, 13, 15).reshape(1, 1, 2, 2)
 row("MaxUnpool", case(floats(1, 1, 2, 2), TAKEN, at={"kernel_shape": [2, 2], "strides": [2, 2]}))
 row("CumProd", case(floats(3, 4), scalar(1, np.int64), at={"exclusive": 1}, constant=(1,)))
-row("NonZero", case(f32(0, 1, 0, 2).reshape(2, 2), constant=(0,)))
+row(
+    "NonZero",
+    case(f32(0, 1, 0, 2).reshape(2, 2), constant=(0,)),
+    case(ints(3, 1, 4, low=-1, high=2), dims={0: ("N", None, "M")}),
+)
+REPEATED = ints(3, 4, low=0, high=3)
+ROWS = ints(5, 2, 2, low=0, high=2)
+row(
+    "Unique",
+    case(REPEATED, outputs=4, dims={0: ("N", None)}),
+    case(REPEATED, at={"sorted": 0}, outputs=4),
+    case(ROWS.astype(np.float32), at={"axis": 0}, outputs=4, dims={0: ("N", None, None)}),
+    case(ROWS, at={"axis": -1, "sorted": 0}, outputs=4),
+    case(ROWS.transpose(1, 0, 2).astype(np.int8), at={"axis": 1}, outputs=4),
+    case(f32(2.5), outputs=4),
+)
 row(
     "Compress",
+    case(floats(3, 4), np.array([False, True, True]), at={"axis": 0}, dims={0: ("N", None), 1: ("N",)}),
     case(floats(3, 4), np.array([False, True, True]), at={"axis": 0}, constant=(1,)),
     case(floats(3, 4), np.array([False, True, True, False, True]), constant=(1,)),
 )
