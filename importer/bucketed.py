@@ -83,6 +83,7 @@ class BucketedImport:
             f"{name}: {' or '.join(dict.fromkeys(told))}" for name, told in zip(first.output_names, types, strict=True)
         ]
         summary.weight_bytes = sum(n.attrs["data"].nbytes for n in first.nodes() if n.op == "constant")
+        summary.sha256 = self.source.sha256
         return ImportResult(tuple(part.graph for part in parts), tuple(buckets), inputs, ranges, summary)
 
     def _parts(self) -> tuple[list[_Part], list[tuple[Bucket, LuminalError]]]:
@@ -164,7 +165,7 @@ class BucketedImport:
         b.splittable = list(ranges)
         converter = Converter(self.source.model, b, self.reader)
         values = {info.name: b.input(info.name, input_dtype(info), shapes[info.name]) for info in self.inputs}
-        results = converter.graph(graph, values, converter.opsets, "", {})
+        results = converter.graph(graph, values, converter.opsets, "", {}, self.source.weights)
         told = _name_outputs(b, graph, results)
         return _Part(bucket, fold_constants(b.graph), [*b.narrowed.values(), *b.warnings, *told])
 

@@ -21,12 +21,19 @@ from .protobuf import domain as canonical_domain
 from .tensors import NARROW, TensorReader, numpy_dtype
 
 MOST_NESTED_CALLS = 64
+NO_WEIGHTS: Mapping[str, memoryview] = {}
 
 
 class Lazy(Mapping):
-    """Initializers by name, each read from the model only when a node asks for it."""
+    """Initializers by name, each read from the model only when a node asks for it.
 
-    def __init__(self, graph: onnx.GraphProto, reader: TensorReader, builder: NodeBuilder) -> None:
+    `raw` are the bytes of those that were parsed without them.
+    """
+
+    def __init__(
+        self, graph: onnx.GraphProto, reader: TensorReader, builder: NodeBuilder, raw: Mapping[str, memoryview]
+    ) -> None:
+        self._raw = raw
         self._dense = {tensor.name: tensor for tensor in graph.initializer}
         self._sparse = {sparse.values.name: sparse for sparse in graph.sparse_initializer}
         self._reader = reader
@@ -40,7 +47,7 @@ class Lazy(Mapping):
     def __getitem__(self, name: str) -> Value:
         if name not in self._read:
             if name in self._dense:
-                array = self._reader.array(self._dense[name])
+                array = self._reader.array(self._dense[name], self._raw.get(name))
             else:
                 array = self._reader.sparse(self._sparse[name])
             self._builder.origin = (name,)
@@ -81,10 +88,16 @@ class Converter:
         self._depth = 0
 
     def graph(
-        self, graph: onnx.GraphProto, given: Mapping[str, Value], opsets: Mapping[str, int], prefix: str, bound: Mapping
+        self,
+        graph: onnx.GraphProto,
+        given: Mapping[str, Value],
+        opsets: Mapping[str, int],
+        prefix: str,
+        bound: Mapping,
+        raw: Mapping[str, memoryview] = NO_WEIGHTS,
     ) -> list[Value]:
         """Import a graph's needed nodes and return the values of its outputs. `given` has what exists already."""
-        scope: MutableMapping[str, Value] = ChainMap({}, Lazy(graph, self.reader, self.builder), given)
+        scope: MutableMapping[str, Value] = ChainMap({}, Lazy(graph, self.reader, self.builder, raw), given)
         outputs = [info.name for info in graph.output]
         self._nodes(graph.node, scope, outputs, opsets, prefix, bound, f"graph {graph.name!r}")
         return [scope[name] for name in outputs]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+import mmap
+import os
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
 
@@ -13,6 +15,7 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from ..plan.errors import InvalidModel
+from .raw_data import without_large_weights
 
 ModelLike = str | PathLike | bytes | onnx.ModelProto
 
@@ -21,47 +24,66 @@ ModelLike = str | PathLike | bytes | onnx.ModelProto
 class Source:
     """A parsed model and where it came from.
 
-    `folder` is where external data lies (None: the model did not come from a file), `sha256` identifies the model file;
-    of a `ModelProto` it covers the nodes and each initializer, not one serialised file.
+    `folder` is where external data lies (None: the model did not come from a file). `weights` are the raw bytes of large
+    initializers of the main graph, which `model` leaves empty.
     """
 
     model: onnx.ModelProto
     folder: Path | None
-    sha256: str
     name: str
+    digest: Future[str]
+    weights: Mapping[str, memoryview] = field(default_factory=dict)
+
+    @property
+    def sha256(self) -> str:
+        """Identify the model file; of a `ModelProto` it covers the nodes and each initializer, not one serialised file.
+
+        It is computed beside the import, and waited for here.
+        """
+        return self.digest.result()
 
 
 def read(model: ModelLike) -> Source:
-    """Parse `model` without loading external data. InvalidModel if it cannot be read or is no ONNX model."""
+    """Parse `model` without loading external data. InvalidModel if it cannot be read or is no ONNX model.
+
+    A file is mapped, not copied: it must not be changed while its weights are in use.
+    """
     if isinstance(model, onnx.ModelProto):
-        source = Source(model, None, _digest(model), model.graph.name or "model")
+        source = Source(model, None, model.graph.name or "model", _beside(lambda: _digest(model)))
     elif isinstance(model, bytes):
-        proto, digest = _parse(model, "the given bytes")
-        source = Source(proto, None, digest, proto.graph.name or "model")
+        source = _parsed(memoryview(model), "the given bytes", None, "")
     else:
         path = Path(model)
         try:
-            data = path.read_bytes()
+            with path.open("rb") as file:
+                empty = os.fstat(file.fileno()).st_size == 0
+                data = memoryview(b"" if empty else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
         except OSError as error:
             raise InvalidModel(f"cannot read the model file {path}: {error.strerror or error}") from error
-        proto, digest = _parse(data, str(path))
-        source = Source(proto, path.parent, digest, path.stem)
+        source = _parsed(data, str(path), path.parent, path.stem)
     _check_header(source)
     return source
 
 
-def _parse(data: bytes, where: str) -> tuple[onnx.ModelProto, str]:
-    """Return the model and the SHA-256 of its bytes, which is computed beside the parsing."""
+def _parsed(data: memoryview, where: str, folder: Path | None, name: str) -> Source:
+    digest = _beside(lambda: hashlib.sha256(data).hexdigest())
+    light, weights = without_large_weights(data)
     model = onnx.ModelProto()
-    with ThreadPoolExecutor(1) as pool:
-        digest = pool.submit(lambda: hashlib.sha256(data).hexdigest())
-        try:
-            model.ParseFromString(data)
-        except DecodeError as error:
-            raise InvalidModel(
-                f"{where} is not an ONNX model: the protobuf is damaged or of another kind ({error}); re-export it"
-            ) from error
-        return model, digest.result()
+    try:
+        model.ParseFromString(light)
+    except DecodeError as error:
+        raise InvalidModel(
+            f"{where} is not an ONNX model: the protobuf is damaged or of another kind ({error}); re-export it"
+        ) from error
+    return Source(model, folder, name or model.graph.name or "model", digest, weights)
+
+
+def _beside(work: Callable[[], str]) -> Future[str]:
+    """Start some work on a thread of its own."""
+    pool = ThreadPoolExecutor(1)
+    future = pool.submit(work)
+    pool.shutdown(wait=False)
+    return future
 
 
 def _check_header(source: Source) -> None:

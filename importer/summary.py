@@ -23,7 +23,6 @@ class Summary:
     """
 
     name: str
-    sha256: str
     ir_version: int
     producer: str
     opset: int
@@ -31,6 +30,7 @@ class Summary:
     nodes: int
     operators: dict[str, int]
     weight_bytes: int
+    sha256: str = ""
     inputs: list[str] = field(default_factory=list)
     outputs: list[str] = field(default_factory=list)
     dims: dict[str, str] = field(default_factory=dict)
@@ -56,14 +56,13 @@ def all_nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
 
 
 def summarize(source: Source) -> Summary:
-    """Return what can be said before importing; inputs, outputs and dims are filled in afterwards."""
+    """Return what can be said before importing; inputs, outputs, dims and the digest are filled in afterwards."""
     model = source.model
     opsets = {domain(entry.domain) or "ai.onnx": entry.version for entry in model.opset_import}
     names = Counter(_operator_name(node) for node in all_nodes(model))
     producer = " ".join(part for part in (model.producer_name, model.producer_version) if part)
     summary = Summary(
         name=source.name,
-        sha256=source.sha256,
         ir_version=model.ir_version,
         producer=producer or _PRODUCER_UNKNOWN,
         opset=opsets.get("ai.onnx", 0),

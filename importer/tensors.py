@@ -54,10 +54,10 @@ class TensorReader:
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder
 
-    def array(self, tensor: TensorProto) -> np.ndarray:
-        """Return the tensor's values. External data is mapped, not copied; the array may be read-only.
+    def array(self, tensor: TensorProto, raw: memoryview | None = None) -> np.ndarray:
+        """Return the tensor's values. External data is mapped, not copied; the array may be read-only and unaligned.
 
-        Four-bit types come as `ml_dtypes.int4` or `uint4`. InvalidModel if bytes are missing or too many.
+        `raw` are its bytes where the tensor itself was parsed without them. Four-bit types come as `ml_dtypes.int4` or `uint4`. InvalidModel if bytes are missing or too many.
         """
         what = f"tensor {tensor.name!r}"
         dtype = numpy_dtype(tensor.data_type, what)
@@ -68,6 +68,8 @@ class TensorReader:
             raise UnsupportedModel(f"{what} is stored in segments; store it whole")
         if tensor.data_location == TensorProto.EXTERNAL:
             return self._external(tensor, dtype, shape, what)
+        if raw is not None:
+            return _from_bytes(raw, dtype, shape, what)
         if tensor.HasField("raw_data"):
             return _from_bytes(tensor.raw_data, dtype, shape, what)
         return _from_field(tensor, dtype, shape, what)
@@ -141,7 +143,7 @@ def _stored_bytes(dtype: np.dtype, count: int) -> int:
     return (count + 1) // 2 if dtype in NARROW else count * dtype.itemsize
 
 
-def _from_bytes(data: bytes, dtype: np.dtype, shape: tuple[int, ...], what: str) -> np.ndarray:
+def _from_bytes(data: bytes | memoryview, dtype: np.dtype, shape: tuple[int, ...], what: str) -> np.ndarray:
     needed = _stored_bytes(dtype, math.prod(shape))
     if len(data) != needed:
         raise InvalidModel(f"{what} of shape {list(shape)} needs {needed} bytes, {len(data)} are stored")

@@ -6,10 +6,12 @@ import logging
 import operator
 import os
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -330,4 +332,6 @@ def _compiler() -> _Compiler:
         from luminal_onnx.ir.printer import format_graph
         from luminal_onnx.ir.search import SearchOptions, search
         from luminal_onnx.ir.target import TARGETS
+    # The solver takes long to import, and reading the model leaves a core idle.
+    threading.Thread(target=lambda: import_module("scipy.optimize")).start()
     return _Compiler(load, search, SearchOptions, lower, join, compile_sources, write_artifact, format_graph, TARGETS)

@@ -31,13 +31,16 @@ def full_model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
 
 
 def _compile(model: Path, cache: Path, output: Path) -> tuple[float, dict]:
-    """Compile in a process of its own; return its wall seconds and the report that it printed."""
+    """Compile in a process of its own; return its wall seconds and the report that it printed.
+
+    Python keeps its compiled modules, as it does unless it is told not to.
+    """
     arguments = ["compile", str(model), "-o", str(output), "--arch", "sm_90", "--no-verify", "--json"]
     code = "from luminal_onnx.cli import main; main()"
     started = time.perf_counter()
     done = subprocess.run(
         [sys.executable, "-c", code, *arguments],
-        env={**os.environ, "LUMINAL_ONNX_CACHE": str(cache)},
+        env={**os.environ, "LUMINAL_ONNX_CACHE": str(cache), "PYTHONDONTWRITEBYTECODE": ""},
         capture_output=True,
         text=True,
         check=False,
