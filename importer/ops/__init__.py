@@ -14,6 +14,7 @@ FAMILIES = (
     "control",
     "convolution",
     "creation",
+    "detection",
     "elementwise",
     "fourier",
     "indexing",

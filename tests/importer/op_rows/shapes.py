@@ -347,6 +347,16 @@ row(
     case(f32(2.5), outputs=4),
 )
 row(
+    "NonMaxSuppression",
+    case(
+        floats(1, 6, 4, low=0, high=2), floats(1, 2, 6, low=0, high=1), i64(3), f32(0.2), f32(0.3), constant=(2,),
+    ),
+    case(
+        floats(2, 6, 4, low=0.5, high=2), floats(2, 1, 6, low=0, high=1), i64(9), f32(0.1),
+        at={"center_point_box": 1}, constant=(2,),
+    ),
+)
+row(
     "Compress",
     case(floats(3, 4), np.array([False, True, True]), at={"axis": 0}, dims={0: ("N", None), 1: ("N",)}),
     case(floats(3, 4), np.array([False, True, True]), at={"axis": 0}, constant=(1,)),
