@@ -14,7 +14,7 @@ from pathlib import Path
 import onnx
 from google.protobuf.message import DecodeError
 
-from ..plan.errors import InvalidModel
+from ..plan.errors import InvalidInput, InvalidModel
 from .raw_data import without_large_weights
 
 ModelLike = str | PathLike | bytes | onnx.ModelProto
@@ -46,10 +46,13 @@ class Source:
 def read(model: ModelLike) -> Source:
     """Parse `model` without loading external data. InvalidModel if it cannot be read or is no ONNX model.
 
+    InvalidInput if `model` is none of the three kinds.
     A file is mapped, not copied: it must not be changed while its weights are in use.
     """
     if isinstance(model, onnx.ModelProto):
         source = Source(model, None, model.graph.name or "model", _beside(lambda: _digest(model)))
+    elif not isinstance(model, (str, PathLike, bytes)):
+        raise InvalidInput(f"a model is a path, the bytes of a file or an onnx.ModelProto, not {type(model).__name__}")
     elif isinstance(model, bytes):
         source = _parsed(memoryview(model), "the given bytes", None, "")
     else:

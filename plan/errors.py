@@ -40,10 +40,14 @@ class InvalidArtifact(LuminalError):
     exit_code = 4
 
 
-class MissingDependency(LuminalError):
-    """A library, compiler or driver that this command needs is not installed. The message says what to install."""
+class UnfitEnvironment(LuminalError):
+    """This machine or account does not let the command work: a cache folder that cannot be used, a full disk."""
 
     exit_code = 3
+
+
+class MissingDependency(UnfitEnvironment):
+    """A library, compiler or driver that this command needs is not installed. The message says what to install."""
 
 
 class NoDevice(MissingDependency):

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..plan.buckets import Bucket, cover_problem
 from ..plan.dims import Range
-from ..plan.errors import InvalidArtifact, LuminalError
+from ..plan.errors import InvalidArtifact, InvalidInput, LuminalError
 from ..plan.records import Plan
 from ..plan.signature import Signature, check_bucket_plan
 from . import artifact_format as form
@@ -61,6 +61,8 @@ class Artifact:
             return cls(bytes(source), "artifact")
         if hasattr(source, "read"):
             return cls(source.read(), str(getattr(source, "name", "artifact")))
+        if not isinstance(source, (str, os.PathLike)):
+            raise InvalidInput(f"an artifact is a path, bytes or a binary file object, not {type(source).__name__}")
         path = Path(source)
         try:
             with open(path, "rb") as file:

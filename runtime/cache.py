@@ -12,7 +12,7 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
-from ..plan.errors import InvalidInput
+from ..plan.errors import UnfitEnvironment
 
 ENVIRONMENT_VARIABLE = "LUMINAL_ONNX_CACHE"
 _SEAL = b"luminal-onnx sealed file\n"
@@ -22,7 +22,7 @@ _SEAL_BYTES = len(_SEAL) + hashlib.sha256().digest_size
 def cache_dir() -> Path:
     """Return the cache folder, made private (mode 0700) and created if need be.
 
-    It is `$LUMINAL_ONNX_CACHE` if that is set, else `luminal-onnx` in `$XDG_CACHE_HOME` or `~/.cache`. InvalidInput if
+    It is `$LUMINAL_ONNX_CACHE` if that is set, else `luminal-onnx` in `$XDG_CACHE_HOME` or `~/.cache`. UnfitEnvironment if
     it cannot be made, belongs to someone else, or others may write to it.
     """
     chosen = os.environ.get(ENVIRONMENT_VARIABLE)
@@ -40,11 +40,11 @@ def private_folder(folder: Path) -> Path:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = folder.stat()
     except OSError as error:
-        raise InvalidInput(f"cannot use {folder} as the cache: {error.strerror or error}; {advice}") from error
+        raise UnfitEnvironment(f"cannot use {folder} as the cache: {error.strerror or error}; {advice}") from error
     if status.st_uid != os.getuid():
-        raise InvalidInput(f"the cache {folder} belongs to another user, who could place code there; {advice}")
+        raise UnfitEnvironment(f"the cache {folder} belongs to another user, who could place code there; {advice}")
     if stat.S_IMODE(status.st_mode) & 0o022:
-        raise InvalidInput(f"others may write to the cache {folder}: run `chmod go-w {folder}` or {advice}")
+        raise UnfitEnvironment(f"others may write to the cache {folder}: run `chmod go-w {folder}` or {advice}")
     return folder
 
 

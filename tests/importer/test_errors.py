@@ -31,21 +31,21 @@ def relu(source: str = "x", result: str = "y", name: str = "r") -> onnx.NodeProt
 
 def test_all_unsupported_operators_are_reported_at_once() -> None:
     nodes = [
-        helper.make_node("Unique", ["x"], ["a"], name="first"),
+        helper.make_node("TfIdfVectorizer", ["x"], ["a"], name="first"),
         helper.make_node("Bogus", ["x"], ["b"], name="second", domain="com.example"),
-        helper.make_node("Unique", ["x"], ["c"], name="third"),
+        helper.make_node("TfIdfVectorizer", ["x"], ["c"], name="third"),
     ]
     subject = model(nodes, [value("x")], [value(n, None, TensorProto.INT64) for n in "abc"])
-    with pytest.raises(UnsupportedModel, match=r"(?s)Unique, opset 17.*2×: first, third.*com.example.Bogus.*second"):
+    with pytest.raises(UnsupportedModel, match=r"(?s)TfIdfVectorizer, opset 17.*2×: first, third.*com.example.Bogus.*second"):
         load(subject)
     report = check(subject)
     assert not report.ok
-    assert [(f.op, f.names) for f in report.findings] == [("Unique", ["first", "third"]), ("Bogus", ["second"])]
+    assert [(f.op, f.names) for f in report.findings] == [("TfIdfVectorizer", ["first", "third"]), ("Bogus", ["second"])]
     assert report.to_json()["unsupported"][0]["opset"] == 17
 
 
 def test_unsupported_nodes_that_no_output_needs_do_not_matter() -> None:
-    nodes = [relu(), helper.make_node("Unique", ["x"], ["unused"], name="n")]
+    nodes = [relu(), helper.make_node("TfIdfVectorizer", ["x"], ["unused"], name="n")]
     subject = model(nodes, [value("x")], [value("y")])
     assert check(subject).ok
     assert len(load(subject).graph.outputs) == 1
@@ -198,6 +198,12 @@ def test_dims_and_shapes_that_do_not_fit_are_refused() -> None:
         load(subject, shapes={"x": (1,)})
     with pytest.raises(InvalidInput, match="min <= opt <= max"):
         load(subject, dims={"batch": (5, 2)})
+
+
+@pytest.mark.parametrize("thing", [None, 3, ["model.onnx"]])
+def test_what_is_no_model_at_all_is_refused(thing: object) -> None:
+    with pytest.raises(InvalidInput, match=f"path, the bytes .* not {type(thing).__name__}"):
+        load(thing)
 
 
 def external(location: str, offset: int = 0, length: int = 24) -> TensorProto:

@@ -22,7 +22,7 @@ import tolerances
 from luminal_onnx.codegen.artifact import write_artifact
 from luminal_onnx.plan.buckets import hull
 from luminal_onnx.plan.dims import Range
-from luminal_onnx.plan.errors import InvalidArtifact, InvalidInput, LuminalError
+from luminal_onnx.plan.errors import InvalidArtifact, InvalidInput, LuminalError, UnfitEnvironment
 from luminal_onnx.plan.signature import signature_of
 from luminal_onnx.runtime.artifact import Artifact
 from luminal_onnx.runtime.artifact_format import DIGITS, SEAL
@@ -239,12 +239,18 @@ def test_a_failed_write_leaves_nothing_behind(tmp_path):
     assert target.read_bytes() == b"older" and os.listdir(tmp_path) == ["model.luminal"]
 
 
+@pytest.mark.parametrize("thing", [None, 3, ["model.luminal"]])
+def test_what_is_no_artifact_at_all_is_refused(thing):
+    with pytest.raises(InvalidInput, match=f"path, bytes .* not {type(thing).__name__}"):
+        Artifact.open(thing)
+
+
 def test_a_full_disk_is_told(tmp_path, monkeypatch):
-    def full(handle):
+    def full(*arguments):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("luminal_onnx.runtime.atomic_file.os.fsync", full)
-    with pytest.raises(InvalidInput, match="No space left on device"):
+    monkeypatch.setattr("luminal_onnx.codegen.artifact._seal", full)
+    with pytest.raises(UnfitEnvironment, match="No space left on device; make room"):
         handmade.write(tmp_path / "model.luminal")
     assert os.listdir(tmp_path) == []
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from luminal_onnx.plan.errors import InvalidInput, MissingDependency
+from luminal_onnx.plan.errors import MissingDependency, UnfitEnvironment
 from luminal_onnx.runtime import cache
 from luminal_onnx.runtime.cpu import compile_host, compile_many, support, toolchain
 
@@ -152,11 +152,11 @@ def test_a_folder_that_others_may_write_to_is_refused(tmp_path):
     folder = tmp_path / "open"
     folder.mkdir()
     os.chmod(folder, 0o777)
-    with pytest.raises(InvalidInput, match="others may write to the cache .*chmod go-w"):
+    with pytest.raises(UnfitEnvironment, match="others may write to the cache .*chmod go-w"):
         cache.private_folder(folder)
     blocked = tmp_path / "file"
     blocked.write_text("")
-    with pytest.raises(InvalidInput, match="cannot use .* as the cache"):
+    with pytest.raises(UnfitEnvironment, match="cannot use .* as the cache"):
         cache.private_folder(blocked / "folder")
 
 
