@@ -13,6 +13,7 @@ from ..plan.dims import Dim, Range, as_dim, bounds, evaluate, index_symbol, simp
 from ..plan.dtypes import DType, bool_, int64
 from ..plan.errors import LuminalError
 from ..plan.view import View
+from .control import make_control
 from .graph import Graph, Node, Size, TensorType, Value
 from .primitives import cast_dtype, make_node
 from .scalars import REDUCTIONS, row
@@ -153,6 +154,14 @@ class BuilderCore:
         `fn` is none (replace), add, mul, max or min; an index out of range is dropped.
         """
         return self._node("scatter", (dest, index, src), {"fn": fn})
+
+    def control(self, op: str, inputs: Sequence[Value], attrs: Mapping[str, Any]) -> tuple[Value, ...]:
+        """Return the outputs of a loop or branch (`ir/control.py`) with these operands and attributes."""
+        key = (op, tuple(inputs), tuple(id(part) if isinstance(part, Graph) else part for part in attrs.values()))
+        node = self._made.get(key)
+        if node is None:
+            node = self._made[key] = make_control(op, inputs, attrs, self.origin)
+        return node.outputs
 
     def expand(self, x: Value, shape: Sequence[Dim]) -> Value:
         """Return x repeated to `shape`, along axes of extent 1 and new axes in front."""

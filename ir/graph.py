@@ -32,7 +32,7 @@ class TensorType:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Node:
-    """One use of a primitive (`ir/primitives.py` has the table). Compared by identity.
+    """One use of a primitive (`ir/primitives.py` has the table), a loop or a branch (`ir/control.py`). Compared by identity.
 
     `origin` lists the names of the ONNX nodes that it came from, so that any kernel leads back to the model.
     """
@@ -80,7 +80,7 @@ class Value:
 
 @dataclass(frozen=True)
 class Size:
-    """A size that is known only when the graph runs: the number in `value`, an int64 scalar.
+    """A size that is known only when the graph runs: the number in `value`, an int64 scalar, or of trips of a loop.
 
     `least` and `most` bound it, in terms of dims that are known before running.
     """
@@ -116,8 +116,9 @@ class Graph:
         return [self.sizes[name].value.node for name in sorted(node_symbols(node) & self.sizes.keys())]
 
     def live_sizes(self) -> dict[str, Size]:
-        """Return those of `sizes` that some node needs."""
-        used = {name for node in self.nodes() for name in node_symbols(node)} if self.sizes else set()
+        """Return those of `sizes` that some node needs, and those that loops count."""
+        nodes = self.nodes() if self.sizes else ()
+        used = {name for node in nodes for name in (*node_symbols(node), node.attrs.get("count"))}
         return {name: size for name, size in self.sizes.items() if name in used}
 
 
@@ -150,8 +151,9 @@ def topological(roots: Iterable[Value], more: Callable[[Node], Iterable[Node]] |
 
 
 def node_symbols(node: Node) -> set[str]:
-    """Return the symbols in a node's types and attributes."""
-    return symbols_in((*(type.shape for type in node.types), *node.attrs.values()))
+    """Return the symbols in a node's types and attributes that must have a value before it; not those that it gives one."""
+    found = symbols_in((*(type.shape for type in node.types), *node.attrs.values()))
+    return found - {node.attrs.get("trip"), node.attrs.get("count")}
 
 
 def symbols_in(thing: Any) -> set[str]:

@@ -6,14 +6,16 @@ A multiplication that only feeds a sum is not stored: the two are contracted blo
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ..plan.dims import evaluate
 from ..plan.dtypes import float64
 from ..plan.errors import InvalidInput, LuminalError
 from .contraction import sum_of_products
+from .control import BRANCH, LOOP, Loop, loop_of
 from .feeds import Feeds, bind_feeds, bind_size
 from .graph import Graph, Node, TensorType, Value
 from .primitives import primitive, shape_at
@@ -65,63 +67,103 @@ def _behind_view(value: Value) -> Value:
 
 
 class _Run:
-    def __init__(self, graph: Graph, arrays: list[np.ndarray], env: Mapping[str, int], wide: bool) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        arrays: Sequence[np.ndarray],
+        env: Mapping[str, int],
+        wide: bool,
+        steps: Sequence[_Step] | None = None,
+    ) -> None:
         self.graph = graph
         self.env = dict(env)
         self.wide = wide
+        self.steps = _steps(graph) if steps is None else steps
         self.fed = {id(value.node): array for value, array in zip(graph.inputs, arrays, strict=True)}
         self.values: dict[Value, np.ndarray] = {}
 
     def outputs(self) -> list[np.ndarray]:
-        steps = _steps(self.graph)
-        left = Counter(value for step in steps for value in step.reads)
+        left = Counter(value for step in self.steps for value in step.reads)
         left.update(self.graph.outputs)
-        for step in steps:
-            result = self.evaluate(step)
-            self.bind_sizes(step.node, result)
-            if left[step.node.output]:
-                self.values[step.node.output] = result
+        for step in self.steps:
+            for value, result in zip(step.node.outputs, self.evaluate(step), strict=True):
+                self.bind_sizes(value, result)
+                if left[value]:
+                    self.values[value] = result
             for value in step.reads:
                 left[value] -= 1
                 if not left[value]:
                     self.values.pop(value, None)
         return [np.array(self.values[value], order="C") for value in self.graph.outputs]
 
-    def bind_sizes(self, node: Node, result: np.ndarray) -> None:
-        """Give their values to the symbols that stand for what the node computes."""
+    def bind_sizes(self, value: Value, result: np.ndarray) -> None:
+        """Give their values to the symbols that stand for what was computed; a loop counts its trips itself."""
         for name, size in self.graph.sizes.items():
-            if size.value.node is node:
+            if size.value == value and name != value.node.attrs.get("count"):
                 self.env[name] = bind_size(name, size.least, size.most, int(result), self.env)
 
-    def evaluate(self, step: _Step) -> np.ndarray:
+    def evaluate(self, step: _Step) -> list[np.ndarray]:
         node = step.node
         try:
             if step.product is not None:
-                return self.contract(step)
+                return [self.contract(step)]
             if node.op == "input":
-                return self.widened(self.fed[id(node)])
+                return [self.widened(self.fed[id(node)])]
             operands = [self.values[value] for value in step.reads]
-            type = self.type_of(node)
-            result = primitive(node.op).reference(operands, node.attrs, type, self.env)
-            result = self.widened(result) if node.op == "constant" else result
+            if node.op == LOOP:
+                results = self.loop(loop_of(node), operands)
+            elif node.op == BRANCH:
+                chosen = node.attrs["then" if bool(operands[0]) else "otherwise"]
+                results = _Run(chosen, operands[1:], self.env, self.wide).outputs()
+            else:
+                result = primitive(node.op).reference(operands, node.attrs, self.wide_type(node.types[0]), self.env)
+                results = [self.widened(result) if node.op == "constant" else result]
         except (LuminalError, KeyError, ZeroDivisionError, ValueError) as error:
             raise _with_place(error, node) from error
-        if result.shape != shape_at(type.shape, self.env) or result.dtype != type.dtype.numpy:
-            raise LuminalError(
-                f"{_place(node)} made {result.dtype}{list(result.shape)} instead of {type} at {dict(self.env)}"
-            )
-        return result
+        for result, type in zip(results, map(self.wide_type, node.types), strict=True):
+            if result.shape != shape_at(type.shape, self.env) or result.dtype != type.dtype.numpy:
+                raise LuminalError(
+                    f"{_place(node)} made {result.dtype}{list(result.shape)} instead of {type} at {dict(self.env)}"
+                )
+        return results
+
+    def loop(self, loop: Loop, operands: list[np.ndarray]) -> list[np.ndarray]:
+        """Run the body until the trips are made or its condition is false."""
+        goes_on = bool(operands[0]) if loop.conditional else True
+        states = operands[loop.conditional : loop.conditional + loop.states]
+        captured = operands[loop.conditional + loop.states :]
+        most = None if loop.trips is None else int(evaluate(loop.trips, self.env))
+        rows: list[list[np.ndarray]] = [[] for _ in loop.body.outputs[loop.conditional + loop.states :]]
+        steps = _steps(loop.body)
+        trip = 0
+        while goes_on and (most is None or trip < most):
+            results = _Run(
+                loop.body, [*states, *captured], {**self.env, loop.trip: trip}, self.wide, steps
+            ).outputs()
+            goes_on = bool(results[0]) if loop.conditional else True
+            states = results[loop.conditional : loop.conditional + loop.states]
+            for row, result in zip(rows, results[loop.conditional + loop.states :], strict=True):
+                row.append(result)
+            trip += 1
+        if loop.count is not None:
+            self.env[loop.count] = trip
+        return [*states, *map(self.stacked, rows, loop.body.outputs[loop.conditional + loop.states :])]
+
+    def stacked(self, rows: list[np.ndarray], value: Value) -> np.ndarray:
+        if rows:
+            return np.stack(rows)
+        type = self.wide_type(value.type)
+        return np.zeros((0, *shape_at(type.shape, self.env)), type.dtype.numpy)
 
     def widened(self, array: np.ndarray) -> np.ndarray:
         is_float = array.dtype.kind not in "iub"
         return array.astype(np.float64) if self.wide and is_float else array
 
-    def type_of(self, node: Node) -> TensorType:
-        type = node.types[0]
+    def wide_type(self, type: TensorType) -> TensorType:
         return TensorType(float64, type.shape) if self.wide and type.dtype.is_float else type
 
     def contract(self, step: _Step) -> np.ndarray:
-        product, type = step.product, self.type_of(step.node)
+        product, type = step.product, self.wide_type(step.node.types[0])
         factors = [
             self.compact(original, self.values[value])
             for original, value in zip(product.inputs, step.reads, strict=True)

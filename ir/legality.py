@@ -14,7 +14,8 @@ from ..plan.dims import Dim, Expr, index_axes, symbols
 from ..plan.dtypes import DType, int64
 from ..plan.errors import LuminalError
 from ..plan.view import View
-from .graph import Graph, Node
+from .control import ATTRIBUTES, bodies, control_types
+from .graph import Graph, Node, node_symbols
 from .primitives import PRIMITIVES
 from .region import Broadcast, Constant, Elementwise, Gather, Iota, Load, Reduce, Region, RegionNode
 from .scalars import REDUCTIONS, result_dtype
@@ -94,7 +95,8 @@ def _check_signature(graph: Graph, found: list[str]) -> None:
 def _check_sizes(graph: Graph, found: list[str]) -> None:
     fed = {name for value in graph.inputs for extent in value.shape for name in symbols(extent)}
     for name, size in graph.sizes.items():
-        if size.value.dtype is not int64 or size.value.shape:
+        counted = size.value.node.attrs.get("count") == name
+        if not counted and (size.value.dtype is not int64 or size.value.shape):
             found.append(f"size {name!r}: {size.value.type}, expected a scalar of int64")
         if name in fed:
             found.append(f"size {name!r}: it is a dim of an input too")
@@ -105,7 +107,38 @@ def _check_sizes(graph: Graph, found: list[str]) -> None:
             found.append(f"size {name!r}: the dim has no range")
 
 
+def _control_problems(node: Node, graph: Graph) -> Iterator[str]:
+    if set(node.attrs) != ATTRIBUTES[node.op]:
+        yield f"attributes {sorted(node.attrs)}, expected {sorted(ATTRIBUTES[node.op])}"
+        return
+    for body in bodies(node):
+        yield from (f"body {body.name!r}: {problem}" for problem in violations(body))
+        unknown = sorted(
+            {name for inner in body.nodes() for name in node_symbols(inner)}
+            - body.sizes.keys() - graph.ranges.keys() - {node.attrs.get("trip")}
+        )
+        if unknown and graph.ranges:
+            yield f"body {body.name!r}: the dim {unknown[0]!r} is not one of the graph around it"
+    count = node.attrs.get("count")
+    if count is not None and (count not in graph.sizes or graph.sizes[count].value.node is not node):
+        yield f"the size {count!r}, which it counts, is not one of the graph's sizes"
+    try:
+        types = control_types(node.op, [value.type for value in node.inputs], node.attrs)
+    except LuminalError as error:
+        yield str(error)
+        return
+    if types != node.types:
+        yield f"types {', '.join(map(str, node.types))}, expected {', '.join(map(str, types))}"
+
+
 def _node_problems(node: Node, graph: Graph) -> Iterator[str]:
+    dangling = [value for value in node.inputs if not 0 <= value.index < len(value.node.types)]
+    if dangling:
+        yield f"dangling operand: it reads output {dangling[0].index} of {_node_text(dangling[0].node)}"
+        return
+    if node.op in ATTRIBUTES:
+        yield from _control_problems(node, graph)
+        return
     record = PRIMITIVES.get(node.op)
     if record is None:
         yield f"unknown primitive {node.op!r}"
@@ -118,10 +151,6 @@ def _node_problems(node: Node, graph: Graph) -> Iterator[str]:
         return
     if record.operands is not None and len(node.inputs) != record.operands:
         yield f"{len(node.inputs)} operands, expected {record.operands}"
-        return
-    dangling = [value for value in node.inputs if not 0 <= value.index < len(value.node.types)]
-    if dangling:
-        yield f"dangling operand: it reads output {dangling[0].index} of {_node_text(dangling[0].node)}"
         return
     try:
         inferred = record.infer([value.type for value in node.inputs], node.attrs, node.types[0])

@@ -5,11 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .builder_core import BuilderCore
+from .control import is_control
 from .graph import Node, Value
 
 
+def copy_outputs(builder: BuilderCore, node: Node, inputs: Sequence[Value]) -> tuple[Value, ...]:
+    """Build the same node, of any kind, over other inputs of equal types, and return its outputs."""
+    if not is_control(node):
+        return (copy_node(builder, node, inputs),)
+    builder.origin = node.origin
+    return builder.control(node.op, inputs, node.attrs)
+
+
 def copy_node(builder: BuilderCore, node: Node, inputs: Sequence[Value]) -> Value:
-    """Build the same node over other inputs of equal types; equal nodes are shared, views of views composed."""
+    """Build the same node of one output over other inputs of equal types; equal nodes are shared, views composed."""
     attrs, type = node.attrs, node.types[0]
     builder.origin = node.origin
     match node.op:

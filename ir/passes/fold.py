@@ -6,6 +6,7 @@ batch normalisation folded into its weights as the one constant that it is. Rule
 - A node whose operands come from constants is computed if the result takes no more bytes than the constants below it,
   or at most 64 KiB. What comes from iotas and single numbers only is cheap to compute anywhere and stays, beyond 1 KiB.
 - A view of a constant stays a view, since it costs nothing; small ones that repeat no element are computed.
+- Loops and branches are made smaller, and what is in them is folded too (`bodies`).
 - A tensor of one repeated element becomes that element and a view, whatever its size; so does a constant of one.
 - A tensor without elements becomes such a view too, of any element; so does a reduction over no elements, of the
   reduction's identity. No kernel is made for them.
@@ -14,17 +15,19 @@ batch normalisation folded into its weights as the one constant that it is. Rule
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ...plan.dims import Dim, symbols
 from ..builder_core import BuilderCore
+from ..control import is_control
 from ..graph import Graph, Node, TensorType, Value
 from ..interpreter import run
 from ..rebuild import copy_node
 from ..scalars import REDUCTIONS, evaluate
+from .bodies import smaller
 
 SMALL_BYTES = 64 << 10
 CHEAP_BYTES = 1 << 10  # results that come from iotas and single numbers only
@@ -44,7 +47,7 @@ class _Known:
 
 def fold_constants(graph: Graph, budget_bytes: int = 256 << 20) -> Graph:
     """Return an equal graph with constants folded. No tensor above `budget_bytes` is made on the way."""
-    return _Folder(graph, budget_bytes).folded()
+    return _Folder(graph, budget_bytes).folded({})
 
 
 class _Folder:
@@ -54,13 +57,21 @@ class _Folder:
         self.builder = BuilderCore(graph.name, graph.ranges)
         self.known: dict[Value, _Known] = {}
 
-    def folded(self) -> Graph:
+    def folded(self, known: Mapping[Value, Value]) -> Graph:
+        """Return the folded graph. `known` has inputs that are other inputs, or values of other graphs made of constants."""
         images: dict[Value, Value] = {}
         for value in self.graph.inputs:
             images[value] = copy_node(self.builder, value.node, ())
-        for node in self.graph.nodes():
-            if node.op != "input":
-                images[node.output] = self.image(node, [images[value] for value in node.inputs])
+        for value, other in known.items():
+            images[value] = images[other] if other in images else self.constants(other)
+        nodes = self.graph.nodes()
+        used = self.used_outputs(nodes)
+        for node in nodes:
+            inputs = [images[value] for value in node.inputs]
+            if is_control(node):
+                images.update(self.control(node, inputs, used[id(node)]))
+            elif node.op != "input":
+                images[node.output] = self.image(node, inputs)
         for name, value in zip(self.graph.output_names, self.graph.outputs, strict=True):
             self.builder.output(name, images[value])
         result = self.builder.graph
@@ -70,6 +81,30 @@ class _Folder:
         for name in self.graph.sizes.keys() - result.sizes.keys():
             del result.ranges[name]
         return result
+
+    def used_outputs(self, nodes: Sequence[Node]) -> dict[int, set[int]]:
+        """Return, by node id, which outputs of a node are read."""
+        found: dict[int, set[int]] = {}
+        sizes = [size.value for size in self.graph.live_sizes().values()]
+        for value in (*(value for node in nodes for value in node.inputs), *self.graph.outputs, *sizes):
+            found.setdefault(id(value.node), set()).add(value.index)
+        return found
+
+    def control(self, node: Node, inputs: Sequence[Value], used: set[int]) -> dict[Value, Value]:
+        """Return the images of a loop's or branch's outputs."""
+
+        def fold(body: Graph, known: Mapping[Value, Value]) -> Graph:
+            return _Folder(body, self.budget).folded(known)
+
+        made = smaller(node, inputs, used, self.builder.ranges, fold)
+        self.builder.origin = node.origin
+        outputs = self.builder.control(node.op, made.inputs, made.attrs)
+        return {Value(node, index): output for index, output in zip(made.kept, outputs, strict=True)}
+
+    def constants(self, value: Value) -> Value:
+        """Build a value of another graph that is a constant, or views of one; the array stays the same object."""
+        inputs = [self.constants(operand) for operand in value.node.inputs]
+        return self.noted(copy_node(self.builder, value.node, inputs))
 
     def image(self, node: Node, inputs: list[Value]) -> Value:
         splat = self.of_nothing(node) or self.splat_of_splats(node, inputs)
