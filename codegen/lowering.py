@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from ..ir.graph import TensorType
-from ..ir.program import LtKernel, Program, RegionKernel, ScatterKernel, SizeRead, Tensor
+from ..ir.program import BranchKernel, LoopKernel, LtKernel, Program, RegionKernel, ScatterKernel, SizeRead, Tensor
 from ..ir.region import Region
 from ..ir.schedule import MATMUL_MMA, MATMULS, ROW_THREAD, classify_matmul
-from ..plan.control import Segment, Sequence, Tree, steps_of
+from ..plan.control import Carried, If, Loop, Merged, Row, Segment, Sequence, Tree, buffers_of
 from ..plan.control import Size as SizeNode
 from ..plan.dims import Ranges, product
 from ..plan.errors import LuminalError
@@ -39,16 +40,20 @@ def lower(program: Program, arch: str) -> Lowered:
 class _Lowering:
     def __init__(self, program: Program, arch: str) -> None:
         self.program, self.arch = program, arch
-        self.tensors = {tensor.id: tensor for tensor in program.tensors}
-        self.next_id = max(self.tensors, default=-1) + 1
+        self.tensors: dict[int, Tensor] = {}  # by the ids of buffers
+        self.ranges = program.ranges  # of the program or body at hand
+        self.next_id = max((tensor.id for tensor in program.tensors), default=-1) + 1
         self.sources: dict[str, str] = {}
         self.scratch: list[Buffer] = []
         self.regions: dict[tuple, tuple[KernelRecord, str]] = {}
 
     def run(self) -> Lowered:
-        root = self._tree()
+        places = {tensor.id: tensor.id for tensor in self.program.tensors}
+        self.tensors.update((tensor.id, tensor) for tensor in self.program.tensors)
+        root = self._tree(self.program, places)
         weights: dict[str, np.ndarray] = {}
-        buffers = [self._buffer(tensor, weights) for tensor in self._used(root)]
+        used = buffers_of(root) | {at for _, _, at in (*self.program.inputs, *self.program.outputs)}
+        buffers = [self._buffer(at, tensor, weights) for at, tensor in self.tensors.items() if at in used]
         plan = Plan(
             arch=self.arch,
             buffers=(*buffers, *self.scratch),
@@ -60,29 +65,86 @@ class _Lowering:
         plan.validate()
         return Lowered(plan, self.sources, weights)
 
-    def _tree(self) -> Tree:
-        """Return the steps in segments, between them the points at which sizes are read."""
+    def _tree(self, program: Program, places: Mapping[int, int]) -> Tree:
+        """Return the steps in segments; between them loops, branches, and the points at which sizes are read.
+
+        `places` has the buffer of each tensor of the program.
+        """
         children: list[Tree] = []
         steps: list[Step] = []
-        for kernel in self.program.kernels:
-            if isinstance(kernel, SizeRead):
-                if steps:
-                    children.append(Segment(tuple(steps)))
-                children.append(SizeNode(kernel.symbol, kernel.reads[0], kernel.least, kernel.most))
-                steps = []
-            else:
+        around, self.ranges = self.ranges, program.ranges
+        for kernel in program.kernels:
+            kernel = replace(
+                kernel, reads=tuple(map(places.get, kernel.reads)), writes=tuple(map(places.get, kernel.writes))
+            )
+            if not isinstance(kernel, (SizeRead, LoopKernel, BranchKernel)):
                 steps.extend(self._steps(kernel))
+                continue
+            if steps:
+                children.append(Segment(tuple(steps)))
+                steps = []
+            if isinstance(kernel, SizeRead):
+                children.append(SizeNode(kernel.symbol, kernel.reads[0], kernel.least, kernel.most))
+            else:
+                children.append(self._loop(kernel) if isinstance(kernel, LoopKernel) else self._branch(kernel))
+        self.ranges = around
         if steps or not children:
             children.append(Segment(tuple(steps)))
         return children[0] if len(children) == 1 else Sequence(tuple(children))
 
-    def _used(self, root: Tree) -> list[Tensor]:
-        used = {at for step in steps_of(root) for at in (*step.reads, *step.writes)}
-        used |= {kernel.reads[0] for kernel in self.program.kernels if isinstance(kernel, SizeRead)}
-        used |= {at for _, _, at in (*self.program.inputs, *self.program.outputs)}
-        return [tensor for tensor in self.program.tensors if tensor.id in used]
+    def _loop(self, kernel: LoopKernel) -> Loop:
+        """Return the loop; what it captures is read where it is, each state is a buffer of its own."""
+        first = int(kernel.conditional)
+        initial, captured = kernel.reads[first : first + kernel.states], kernel.reads[first + kernel.states :]
+        results, stacks = kernel.writes[: kernel.states], kernel.writes[kernel.states :]
+        states = tuple(self._state(type) for _, type, _ in kernel.body.inputs[: kernel.states])
+        body, outputs = self._body(kernel.body, (*states, *captured))
+        after, following, rows = (
+            outputs[:first],
+            outputs[first : first + kernel.states],
+            outputs[first + kernel.states :],
+        )
+        return Loop(
+            trip=kernel.trip,
+            trips=kernel.trips,
+            body=body,
+            carried=tuple(map(Carried, initial, states, following, results)),
+            rows=tuple(map(Row, rows, stacks)),
+            condition=(kernel.reads[0], after[0]) if kernel.conditional else None,
+            count=kernel.count,
+        )
 
-    def _buffer(self, tensor: Tensor, weights: dict[str, np.ndarray]) -> Buffer:
+    def _branch(self, kernel: BranchKernel) -> If:
+        then, yes = self._body(kernel.then, kernel.reads[1:])
+        otherwise, no = self._body(kernel.otherwise, kernel.reads[1:])
+        return If(kernel.reads[0], then, otherwise, tuple(map(Merged, yes, no, kernel.writes)))
+
+    def _body(self, body: Program, given: tuple[int, ...]) -> tuple[Tree, tuple[int, ...]]:
+        """Return the steps of a body whose inputs are the buffers `given`, and the buffers of its outputs."""
+        places = {at: buffer for (_, _, at), buffer in zip(body.inputs, given, strict=True)}
+        for tensor in body.tensors:
+            if tensor.id not in places:
+                places[tensor.id] = self._place(tensor)
+        tree = self._tree(body, places)
+        return tree, tuple(places[at] for _, _, at in body.outputs)
+
+    def _place(self, tensor: Tensor) -> int:
+        """Return a buffer for a tensor of a body; an array that is a weight already is no second one."""
+        if tensor.kind == "weight":
+            for at, other in self.tensors.items():
+                if other.data is tensor.data:
+                    return at
+        return self._new(tensor)
+
+    def _state(self, type: TensorType) -> int:
+        return self._new(Tensor(0, type, "computed", "state"))
+
+    def _new(self, tensor: Tensor) -> int:
+        at, self.next_id = self.next_id, self.next_id + 1
+        self.tensors[at] = tensor if tensor.kind == "weight" else replace(tensor, name=f"{tensor.name}_{at}")
+        return at
+
+    def _buffer(self, at: int, tensor: Tensor, weights: dict[str, np.ndarray]) -> Buffer:
         kind = "temporary" if tensor.kind == "computed" else tensor.kind
         name = tensor.name
         if tensor.kind == "weight":
@@ -90,14 +152,14 @@ class _Lowering:
                 raise LuminalError(f"the weight {tensor.name!r} ({tensor.type}) has no data")
             name = f"w{len(weights)}"
             weights[name] = tensor.data
-        return Buffer(tensor.id, name, kind, tensor.type.dtype, tensor.type.shape)
+        return Buffer(at, name, kind, tensor.type.dtype, tensor.type.shape)
 
     def _steps(self, kernel: RegionKernel | ScatterKernel | LtKernel) -> list[Step]:
         if isinstance(kernel, LtKernel):
             return [LtStep(kernel.matmul, kernel.writes, kernel.reads, kernel.origin)]
         if isinstance(kernel, ScatterKernel):
             return self._scatter_steps(kernel)
-        parts = parts_of_sum(kernel.region, kernel.schedule, self.program.ranges)
+        parts = parts_of_sum(kernel.region, kernel.schedule, self.ranges)
         if parts > 1:
             return self._split_steps(kernel, parts)
         return [self._region_step(kernel.region, kernel.schedule, kernel.reads, kernel.writes, kernel.origin)]
@@ -106,9 +168,9 @@ class _Lowering:
         self, region: Region, schedule: str, reads: tuple[int, ...], writes: tuple[int, ...], origin: tuple[str, ...]
     ) -> KernelStep:
         weights = tuple(slot for slot, at in enumerate(reads) if self._is_weight(at))
-        key = (region, schedule, weights)
+        key = (region, schedule, weights, tuple(sorted(self.ranges.items())))
         if key not in self.regions:
-            self.regions[key] = lower_region(region, schedule, self.program.ranges, weights=weights)
+            self.regions[key] = lower_region(region, schedule, self.ranges, weights=weights)
         record, text = self.regions[key]
         self.sources[record.source] = text
         return KernelStep(record, writes, reads, origin)
@@ -118,7 +180,7 @@ class _Lowering:
 
     def _split_steps(self, kernel: RegionKernel, parts: int) -> list[Step]:
         """Compute a matrix product's sum in parts, with scratch memory between the two kernels."""
-        region, ranges = kernel.region, self.program.ranges
+        region, ranges = kernel.region, self.ranges
         axes = classify_matmul(region)
         first, second = split_terms(region, axes, parts, ranges)
         sums = self._scratch("parts", second.operands[0])
@@ -138,7 +200,7 @@ class _Lowering:
 
     def _scatter_steps(self, kernel: ScatterKernel) -> list[Step]:
         types = [self.tensors[at].type for at in kernel.reads]
-        lowered = lower_scatter(kernel, types, self.program.ranges)
+        lowered = lower_scatter(kernel, types, self.ranges)
         dest, index, source = kernel.reads
         places = {"out": kernel.writes[0], "dest": dest, "index": index, "source": source}
         for name in SCRATCH:

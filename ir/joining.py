@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from .control import LOOP, loop_of
 from .graph import Graph, Node, Value
 from .parts import key
-from .program import Kernel, Program, Tensor
+from .program import BranchKernel, Kernel, LoopKernel, Program, SizeRead, Tensor
 
 
 class ProgramJoin:
@@ -22,6 +23,7 @@ class ProgramJoin:
         self._values: dict[tuple[int, int], int] = {}
         self._weights: dict[int, int] = {}  # by the id of their arrays, which the graph's constants keep alive
         self._held: list[np.ndarray] = []
+        self._sizes = graph.live_sizes()
         for name, value in zip(graph.input_names, graph.inputs):
             self._values[key(value)] = self._add(Tensor(0, value.type, "input", name))
 
@@ -44,14 +46,39 @@ class ProgramJoin:
         for value, (_, _, at) in zip(outputs, program.outputs, strict=True):
             self._values[key(value)] = numbers[at]
 
+    def add_control(self, node: Node, programs: Sequence[Program]) -> None:
+        """Append a loop or branch; `programs` are those of its bodies."""
+        reads = tuple(map(self._number, node.inputs))
+        writes = []
+        for value in node.outputs:
+            self._values[key(value)] = self._add(Tensor(0, value.type, "computed", ""))
+            writes.append(self._values[key(value)])
+        if node.op == LOOP:
+            loop = loop_of(node)
+            made = LoopKernel(
+                programs[0], loop.trip, loop.trips, loop.states, loop.conditional, loop.count, reads, tuple(writes), node.origin
+            )
+        else:
+            made = BranchKernel(*programs, reads, tuple(writes), node.origin)
+        self._kernels.append(made)
+
+    def read_sizes(self) -> None:
+        """Read the sizes that can be and are not read yet; loops count their trips themselves."""
+        known = {kernel.symbol for kernel in self._kernels if isinstance(kernel, SizeRead)}
+        for name, size in self._sizes.items():
+            is_counted = size.value.node.attrs.get("count") == name
+            if name not in known and not is_counted and key(size.value) in self._values:
+                at = (self._values[key(size.value)],)
+                self._kernels.append(SizeRead(name, size.least, size.most, at, (), size.value.node.origin))
+
     def program(self) -> Program:
         """Return the whole program."""
         graph = self._graph
         inputs = tuple((name, v.type, self._values[key(v)]) for name, v in zip(graph.input_names, graph.inputs))
-        outputs = tuple((name, v.type, self._output(v)) for name, v in zip(graph.output_names, graph.outputs))
+        outputs = tuple((name, v.type, self._number(v)) for name, v in zip(graph.output_names, graph.outputs))
         return Program(graph.name, tuple(self._tensors), tuple(self._kernels), inputs, outputs, dict(graph.ranges))
 
-    def _output(self, value: Value) -> int:
+    def _number(self, value: Value) -> int:
         if key(value) not in self._values:  # a constant that no part reads
             self._values[key(value)] = self._weight(_constant(value.node))
         return self._values[key(value)]

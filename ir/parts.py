@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from .control import is_control
 from .egraph.lift import splat_bits
-from .graph import Graph, Node, Value
+from .graph import Graph, Node, Size, Value
+from .stages import stages
 
 LEAST_PERIOD = 16  # nodes of a layer
 LEAST_SAVED = 256  # nodes: below, starting another search costs more than it saves
@@ -55,8 +57,14 @@ class Part:
             [value.node.attrs["name"] for value in inputs],
             [f"out{number}" for number in range(len(self.outputs))],
             dict(whole.ranges),
+            {name: replace(size, value=made[key(size.value)]) for name, size in self._own_sizes(whole)},
         )
         return graph, stands
+
+    def _own_sizes(self, whole: Graph) -> list[tuple[str, Size]]:
+        """Return the sizes that the part computes; it knows those of earlier parts as it knows any dim."""
+        own = {id(node) for node in self.nodes}
+        return [(name, size) for name, size in whole.sizes.items() if id(size.value.node) in own]
 
 
 def key(value: Value) -> tuple[int, int]:
@@ -64,37 +72,64 @@ def key(value: Value) -> tuple[int, int]:
     return id(value.node), value.index
 
 
-def split(graph: Graph) -> list[Part]:
-    """Return the graph in parts, in an order in which each reads what earlier ones gave; one part if nothing repeats.
+def split(graph: Graph) -> list[Part | Node]:
+    """Return the graph in parts, in an order in which each reads what earlier ones gave.
 
-    A graph that computes sizes stays whole: what needs a size comes after it, whichever part it is in.
+    Loops and branches stand between the parts as themselves. A graph without them in which nothing repeats is one part.
+    A graph that computes sizes is cut at loops and branches only: what needs a size comes after it, whichever part it is in.
     """
     nodes = graph.nodes()
-    if graph.sizes:
+    computed = [node for node in nodes if node.op != "input"]
+    if graph.sizes and not any(map(is_control, nodes)):
         return [Part(nodes)]
+    behind = [*graph.outputs, *(size.value for size in graph.live_sizes().values())]
+    needed = {id(value.node) for value in (*behind, *(v for node in nodes if is_control(node) for v in node.inputs))}
+    shared = _made_of_constants(nodes, needed)
+    pieces: list[Part | Node] = []
+    for stage in stages(graph, [node for node in computed if id(node) not in shared]):
+        pieces.extend([stage] if isinstance(stage, Node) else _cut(graph, stage, shared))
+    if len(pieces) < 2 and not any(isinstance(piece, Node) for piece in pieces):
+        return pieces or [Part([])]
+    wanted = {key(value) for value in behind}
+    for piece in reversed(pieces):
+        if isinstance(piece, Node):
+            wanted |= {key(value) for value in piece.inputs}
+        else:
+            _complete(piece, shared, wanted)
+            piece.signature = _signature(piece)
+    return pieces
+
+
+def whole_part(graph: Graph) -> Part:
+    """Return a graph without loops and branches as one part, which may stand for others of equal signature."""
+    nodes = graph.nodes()
     shared = _made_of_constants(nodes, {id(value.node) for value in graph.outputs})
-    own = [node for node in nodes if id(node) not in shared and node.op != "input"]
+    part = Part([node for node in nodes if id(node) not in shared and node.op != "input"])
+    _complete(part, shared, {key(value) for value in graph.outputs})
+    part.signature = _signature(part)
+    return part
+
+
+def _cut(graph: Graph, own: Sequence[Node], shared: set[int]) -> list[Part]:
+    """Cut a stretch of the graph where it repeats itself."""
+    if graph.sizes:
+        return [Part(list(own))]
     labels = _labels(own, shared)
     crossing = _Crossing(graph, own, shared)
     cuts = sorted({0, len(own), *_cuts(labels, crossing, 0, len(own))})
-    parts = [Part(own[begin:end]) for begin, end in zip(cuts, cuts[1:]) if begin < end]
-    if len(parts) < 2:
-        return [Part(own)]
-    wanted = {key(value) for value in graph.outputs}
-    for part in reversed(parts):
-        _complete(part, shared, wanted)
-    for part in parts:
-        part.signature = _signature(part)
-    return parts
+    return [Part(list(own[begin:end])) for begin, end in zip(cuts, cuts[1:]) if begin < end]
 
 
-def _made_of_constants(nodes: Iterable[Node], outputs: set[int]) -> set[int]:
-    """Return, by id, constants and the points, views and iotas made of nothing else: every part has its own."""
+def _made_of_constants(nodes: Iterable[Node], kept: set[int]) -> set[int]:
+    """Return, by id, constants and the points, views and iotas made of nothing else: every part has its own.
+
+    Those in `kept` must be in memory for others, so one part computes them.
+    """
     found: set[int] = set()
     for node in nodes:
         if node.op == "constant":
             found.add(id(node))
-        elif id(node) in outputs:
+        elif id(node) in kept:
             continue
         elif node.op == "iota":
             found.add(id(node))

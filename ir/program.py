@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -66,7 +67,37 @@ class SizeRead:
     origin: tuple[str, ...] = ()
 
 
-Kernel = RegionKernel | ScatterKernel | LtKernel | SizeRead
+@dataclass(frozen=True)
+class LoopKernel:
+    """A loop: `body` runs once for each trip (`ir/control.py` says what the fields mean).
+
+    `reads` are the condition if it is conditional, the initial states, the captures: the last two are the body's inputs.
+    `writes` are the last states, then the rows. The body's outputs are the condition, the next states and one row each.
+    """
+
+    body: Program
+    trip: str
+    trips: Dim | None
+    states: int
+    conditional: bool
+    count: str | None
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    origin: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class BranchKernel:
+    """One of two programs is run: `reads` are the condition, then the inputs of both; `writes` their outputs."""
+
+    then: Program
+    otherwise: Program
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    origin: tuple[str, ...] = ()
+
+
+Kernel = RegionKernel | ScatterKernel | LtKernel | SizeRead | LoopKernel | BranchKernel
 
 
 @dataclass(frozen=True)
@@ -83,3 +114,17 @@ class Program:
     inputs: tuple[tuple[str, TensorType, int], ...]
     outputs: tuple[tuple[str, TensorType, int], ...]
     ranges: dict[str, Range]
+
+    def all_kernels(self) -> Iterator[Kernel]:
+        """Yield every kernel in order, those of bodies after the loop or branch that holds them."""
+        for kernel in self.kernels:
+            yield kernel
+            for body in bodies_of(kernel):
+                yield from body.all_kernels()
+
+
+def bodies_of(kernel: Kernel) -> tuple[Program, ...]:
+    """Return the programs that a kernel holds; most hold none."""
+    if isinstance(kernel, LoopKernel):
+        return (kernel.body,)
+    return (kernel.then, kernel.otherwise) if isinstance(kernel, BranchKernel) else ()

@@ -7,10 +7,11 @@ from collections.abc import Mapping, MutableMapping
 
 import numpy as np
 
+from ..plan.dims import evaluate
 from ..plan.lt import LtMatmul
 from .feeds import bind_size
 from .primitives import scatter_array, shape_at
-from .program import Kernel, LtKernel, Program, RegionKernel, SizeRead
+from .program import BranchKernel, Kernel, LoopKernel, LtKernel, Program, RegionKernel, SizeRead
 from .region_reference import run_region
 
 
@@ -33,9 +34,40 @@ def run_kernels(
         if isinstance(kernel, SizeRead):
             dims[kernel.symbol] = bind_size(kernel.symbol, kernel.least, kernel.most, int(operands[0][0]), dims)
             continue
-        for tensor, result in zip(kernel.writes, _run_kernel(kernel, operands, dims), strict=True):
+        if isinstance(kernel, LoopKernel):
+            results = _run_loop(kernel, operands, dims)
+        elif isinstance(kernel, BranchKernel):
+            results = _run_body(kernel.then if operands[0][0] else kernel.otherwise, operands[1:], dims)
+        else:
+            results = _run_kernel(kernel, operands, dims)
+        for tensor, result in zip(kernel.writes, results, strict=True):
             buffers[tensor] = result.reshape(-1)
     return buffers
+
+
+def _run_loop(
+    kernel: LoopKernel, operands: list[np.ndarray], dims: MutableMapping[str, int]
+) -> list[np.ndarray]:
+    first = int(kernel.conditional)
+    goes_on = bool(operands[0][0]) if kernel.conditional else True
+    states, captured = operands[first : first + kernel.states], operands[first + kernel.states :]
+    most = math.inf if kernel.trips is None else int(evaluate(kernel.trips, dims))
+    made: list[list[np.ndarray]] = []
+    while goes_on and len(made) < most:
+        results = _run_body(kernel.body, [*states, *captured], {**dims, kernel.trip: len(made)})
+        goes_on = bool(results[0].reshape(-1)[0]) if kernel.conditional else True
+        states = results[first : first + kernel.states]
+        made.append(results[first + kernel.states :])
+    if kernel.count is not None:
+        dims[kernel.count] = len(made)
+    types = [type for _, type, _ in kernel.body.outputs[first + kernel.states :]]
+    rows = [np.concatenate([row.reshape(-1) for row in column]) for column in zip(*made)]
+    return [*states, *(rows if made else [np.zeros(0, type.dtype.numpy) for type in types])]
+
+
+def _run_body(body: Program, operands: list[np.ndarray], dims: Mapping[str, int]) -> list[np.ndarray]:
+    feeds = {name: operand for (name, _, _), operand in zip(body.inputs, operands, strict=True)}
+    return run_program(body, feeds, dims)
 
 
 def _run_kernel(kernel: Kernel, operands: list[np.ndarray], dims: Mapping[str, int]) -> list[np.ndarray]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from ..plan.dims import evaluate
+from .control import BRANCH, bodies, loop_of
 from .cost import CostModel
 from .egraph.assemble import Assembler
 from .egraph.candidates import Candidate, find_candidates
@@ -19,11 +21,14 @@ from .egraph.rulebook import RULES_THAT_DROP_NAN
 from .egraph.saturate import Limits, SaturationReport, saturate
 from .egraph.solve import Solution
 from .egraph.space import ProgramSpace
-from .graph import Graph
+from .graph import Graph, Node
 from .joining import ProgramJoin
-from .parts import Part, split
-from .program import Kernel, LtKernel, Program, RegionKernel, SizeRead
+from .parts import Part, split, whole_part
+from .program import BranchKernel, Kernel, LoopKernel, LtKernel, Program, RegionKernel, SizeRead
 from .target import Target, target
+
+READ_BACK_SECONDS = 15e-6  # from the end of the kernel that decides to the start of the first one that depends on it
+USUAL_TRIPS = 16  # of a loop that data ends
 
 
 @dataclass(frozen=True)
@@ -101,7 +106,10 @@ class SearchSpace(ProgramSpace):
 
     def best(self) -> SearchResult:
         """Return the cheapest program and how it was found."""
-        solution = self.choose()
+        return self.result(self.choose())
+
+    def result(self, solution: Solution) -> SearchResult:
+        """Return the program of a choice, and how it was found."""
         program = self.program(solution.chosen)
         return SearchResult(program, self.report(solution, program.kernels))
 
@@ -129,52 +137,100 @@ class SearchSpace(ProgramSpace):
         return {number: label for number, label in found.items() if label}
 
 
-def search(graph: Graph, target: Target, options: SearchOptions = SearchOptions()) -> SearchResult:
+Choose = Callable[[SearchSpace], Solution]
+
+
+def search(
+    graph: Graph, target: Target, options: SearchOptions = SearchOptions(), choose: Choose | None = None
+) -> SearchResult:
     """Return the cheapest program for the graph on the target, by the roofline, and a report.
 
-    Where the graph repeats itself, each distinct part is searched once, and the parts' programs are joined.
+    The graph is cut at loops and branches, whose bodies are searched on their own, and where it repeats itself. Each
+    distinct part is searched once, and the parts' programs are joined. `choose` picks kernels otherwise than by cost.
     UnsoundRewrite names the rule if two rewrites contradict each other.
     """
-    started = time.perf_counter()
-    parts = split(graph)
-    if len(parts) == 1:
-        return SearchSpace(graph, target, options).best()
-    seconds = Counter({"split": time.perf_counter() - started})
-    found: dict[Hashable, _Searched] = {}
-    whole = ProgramJoin(graph)
-    labels: dict[int, str] = {}
-    arrays: dict[tuple, np.ndarray] = {}
-    for part in parts:
-        if part.signature not in found:
-            found[part.signature] = _Searched(graph, part, target, options)
-        searched = found[part.signature]
-        labels.update({whole.kernels + at: label for at, label in searched.labels.items()})
+    return _Search(target, options, choose or SearchSpace.choose).result(graph)
+
+
+class _Search:
+    """The search of one graph: its parts, and the bodies of its loops and branches. Equal parts are searched once."""
+
+    def __init__(self, target: Target, options: SearchOptions, choose: Choose) -> None:
+        self.target, self.options, self.choose = target, options, choose
+        self.found: dict[Hashable, _Searched] = {}
+        self.arrays: dict[tuple, np.ndarray] = {}
+        self.seconds: Counter[str] = Counter()
+        self.labels: dict[int, str] = {}
+
+    def result(self, graph: Graph) -> SearchResult:
         started = time.perf_counter()
-        whole.add(searched.program(part, arrays), part.inputs, part.outputs)
-        seconds["join"] += time.perf_counter() - started
-    program = whole.program()
-    for searched in found.values():
-        seconds.update(searched.space.seconds)
-    cost = sum(found[part.signature].solution.cost for part in parts)
-    report = SearchReport(
-        target=target.name,
-        saturation=_joined_saturation([searched.space.saturation for searched in found.values()]),
-        candidates=sum(len(searched.space.candidates) for searched in found.values()),
-        solution=_joined_solution([searched.solution for searched in found.values()], cost),
-        kernels=Counter(map(kernel_kind, program.kernels)),
-        labels=labels,
-        seconds=dict(seconds),
-    )
-    return SearchResult(program, report)
+        pieces = split(graph)
+        if len(pieces) == 1 and isinstance(pieces[0], Part):
+            space = SearchSpace(graph, self.target, self.options)
+            return space.result(self.choose(space))
+        self.seconds["split"] = time.perf_counter() - started
+        program, cost = self.joined(graph, pieces, self.labels)
+        for searched in self.found.values():
+            self.seconds.update(searched.space.seconds)
+        all_found = list(self.found.values())
+        report = SearchReport(
+            target=self.target.name,
+            saturation=_joined_saturation([searched.space.saturation for searched in all_found]),
+            candidates=sum(len(searched.space.candidates) for searched in all_found),
+            solution=_joined_solution([searched.solution for searched in all_found], cost),
+            kernels=Counter(map(kernel_kind, program.all_kernels())),
+            labels=self.labels,
+            seconds=dict(self.seconds),
+        )
+        return SearchResult(program, report)
+
+    def joined(self, graph: Graph, pieces: Sequence[Part | Node], labels: dict[int, str]) -> tuple[Program, float]:
+        """Return the program that the best ones of the pieces make, and its cost."""
+        whole, cost = ProgramJoin(graph), 0.0
+        for piece in pieces:
+            if isinstance(piece, Node):
+                cost += self.control(whole, graph, piece)
+            else:
+                searched = self.searched(graph, piece)
+                labels.update({whole.kernels + at: label for at, label in searched.labels.items()})
+                started = time.perf_counter()
+                whole.add(searched.program(piece, self.arrays), piece.inputs, piece.outputs)
+                self.seconds["join"] += time.perf_counter() - started
+                cost += searched.solution.cost
+            whole.read_sizes()
+        return whole.program(), cost
+
+    def searched(self, graph: Graph, part: Part) -> _Searched:
+        key = (part.signature, tuple(sorted(graph.ranges.items())))
+        if key not in self.found:
+            self.found[key] = _Searched(graph, part, self.target, self.options, self.choose)
+        return self.found[key]
+
+    def control(self, whole: ProgramJoin, graph: Graph, node: Node) -> float:
+        """Append a loop or branch, its bodies searched, and return its cost: of all trips, or of the dearer branch."""
+        found = []
+        for body in bodies(node):
+            body = replace(body, ranges={name: graph.ranges.get(name, known) for name, known in body.ranges.items()})
+            pieces = split(body)
+            if len(pieces) == 1 and isinstance(pieces[0], Part):
+                pieces = [whole_part(body)] if pieces[0].nodes else []
+            found.append(self.joined(body, pieces, {}))
+        whole.add_control(node, [program for program, _ in found])
+        if node.op == BRANCH:
+            return READ_BACK_SECONDS + max(cost for _, cost in found)
+        loop, ((_, cost),) = loop_of(node), found
+        usual = {name: known.opt for name, known in graph.ranges.items()}
+        trips = USUAL_TRIPS if loop.conditional else int(evaluate(loop.trips, usual))
+        return trips * (cost + loop.conditional * READ_BACK_SECONDS)
 
 
 class _Searched:
     """The best choice for one part, which serves every part that does the same with other weights."""
 
-    def __init__(self, whole: Graph, part: Part, target: Target, options: SearchOptions) -> None:
+    def __init__(self, whole: Graph, part: Part, target: Target, options: SearchOptions, choose: Choose) -> None:
         graph, stands = part.graph(whole)
         self.space = SearchSpace(graph, target, options)
-        self.solution = self.space.choose()
+        self.solution = choose(self.space)
         self.labels = self.space.labels(self.solution.chosen)
         place = {id(node): number for number, node in enumerate(stands)}
         self._order = [place[id(node)] for node in self.space.assembler.lifted.nodes]
@@ -216,11 +272,13 @@ def _joined_solution(solutions: Sequence[Solution], cost: float) -> Solution:
 
 
 def kernel_kind(kernel: Kernel) -> str:
-    """Return what a kernel is, in one word: its schedule, "cublaslt", "scatter" or "size"."""
+    """Return what a kernel is, in one word: its schedule, "cublaslt", "scatter", "size", "loop" or "branch"."""
     if isinstance(kernel, RegionKernel):
         return kernel.schedule
     if isinstance(kernel, SizeRead):
         return "size"
+    if isinstance(kernel, (LoopKernel, BranchKernel)):
+        return "loop" if isinstance(kernel, LoopKernel) else "branch"
     return "cublaslt" if isinstance(kernel, LtKernel) else "scatter"
 
 

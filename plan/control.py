@@ -129,6 +129,24 @@ def steps_of(tree: Tree) -> Iterator[Step]:
             yield from node.steps
 
 
+def buffers_of(tree: Tree) -> set[int]:
+    """Return the buffers that the tree names."""
+    found: set[int] = set()
+    for node in walk(tree):
+        if isinstance(node, Segment):
+            found.update(at for step in node.steps for at in (*step.reads, *step.writes))
+        elif isinstance(node, Loop):
+            found.update(at for carried in node.carried for at in vars(carried).values())
+            found.update(at for row in node.rows for at in vars(row).values())
+            found.update(node.condition or ())
+        elif isinstance(node, If):
+            found.add(node.condition)
+            found.update(at for merged in node.results for at in vars(merged).values())
+        elif isinstance(node, Size):
+            found.add(node.buffer)
+    return found
+
+
 def bound_symbols(tree: Tree) -> set[str]:
     """Return the symbols that get their values from nodes of the tree, not from the shapes of inputs."""
     found: set[str] = set()

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from .control import If, Loop, Segment, Sequence, Size, Tree, bound_symbols
-from .dims import Dim, Expr, symbol, symbols
+from .dims import Dim, Expr, product, symbol, symbols
 from .dtypes import DType, bool_, int64
 from .errors import LuminalError
 from .steps import KernelStep, Step, symbols_of
@@ -208,13 +208,14 @@ class _Check:
             raise LuminalError(f"{where}: the shape of buffer {buffer} changes from trip to trip")
 
     def same_type(self, where: str, one: int, other: int, before: tuple[Dim, ...] = ()) -> None:
-        """Check types and, as far as dims tell without their values, shapes; binding checks the rest."""
+        """Check types and, as far as dims tell without their values, sizes; binding checks the rest.
+
+        A buffer is its elements in a row, so one that is as large serves as another shape.
+        """
         a, b = self.buffers[one], self.buffers[other]
         expected = (*before, *a.shape)
-        differ = len(expected) != len(b.shape) or any(
-            isinstance(x, int) and isinstance(y, int) and x != y for x, y in zip(expected, b.shape)
-        )
-        if a.dtype != b.dtype or differ:
+        sizes = product(expected), product(b.shape)
+        if a.dtype != b.dtype or (all(isinstance(size, int) for size in sizes) and sizes[0] != sizes[1]):
             raise LuminalError(
                 f"{where}: buffer {other} is {b.dtype}[{_text(b.shape)}], "
                 f"expected {a.dtype}[{_text(expected)}] as buffer {one} gives it"

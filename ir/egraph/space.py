@@ -42,6 +42,11 @@ class ProgramSpace:
 
     def random(self, seed: int) -> Program | None:
         """Return a program drawn at random, the same for the same seed; None if the draw led into a cycle."""
+        drawn = self.drawn(seed)
+        return None if drawn is None else self.program(drawn)
+
+    def drawn(self, seed: int) -> list[Candidate] | None:
+        """Return the kernels of such a program, in launch order."""
         generator = random.Random(seed)
 
         def shuffled(tensor: int) -> list[Candidate]:
@@ -49,7 +54,7 @@ class ProgramSpace:
             generator.shuffle(candidates)
             return candidates
 
-        return self._complete({}, shuffled)
+        return self._chosen({}, shuffled)
 
     def forced(self, candidate: Candidate) -> Program | None:
         """Return a program whose outputs depend on this candidate; None if every such program is cyclic."""
@@ -97,13 +102,19 @@ class ProgramSpace:
         self, forced: Mapping[int, Candidate], preferred: Callable[[int], list[Candidate]]
     ) -> Program | None:
         """Return a program with the forced writers, every other tensor by the first preferred one that works."""
+        chosen = self._chosen(forced, preferred)
+        return None if chosen is None else self.program(chosen)
+
+    def _chosen(
+        self, forced: Mapping[int, Candidate], preferred: Callable[[int], list[Candidate]]
+    ) -> list[Candidate] | None:
         writer = dict(forced)
         done: set[int] = set()
         for root in self.classes.outputs:
             settled = self.is_free(root) or root in done
             if not settled and not self._resolve(root, writer, done, frozenset(forced), preferred):
                 return None
-        return self.program(launch_order(writer, self.classes.outputs, self.is_free))
+        return launch_order(writer, self.classes.outputs, self.is_free)
 
     def _resolve(
         self,

@@ -151,9 +151,6 @@ FOUND_WRONG = {
     "loop 0 over 't' looks at buffer 3, float32.n.: expected one bool": body(step([NEXT], [X]), condition=(GO, NEXT)),
     "sets buffer 3, which holds another": body(step([NEXT, ON], [X]), carried=(Carried(X, STATE, NEXT, NEXT),)),
     "sets buffer 0, which holds another": body(step([NEXT, ON], [X]), carried=(Carried(X, X, NEXT, RESULT),)),
-    "buffer 6 is float32.made, n., expected float32.n.": body(
-        step([NEXT, ON], [X]), rows=(), carried=(Carried(X, STATE, NEXT, ROWS),)
-    ),
     "buffer 1 is bool..*expected float32": body(step([NEXT, ON], [X]), carried=(Carried(X, STATE, GO, RESULT),)),
     "loop 1 over 't' sets dim 't', which has a value": plan(replace(LOOP, body=LOOP), RESULT),
     "size 's' sets dim 's', which has a value": plan(Sequence((SIZE, SIZE)), X),
