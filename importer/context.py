@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, NoReturn
 
 import numpy as np
 import onnx
 
-from ..ir.graph import Value
+from ..ir.graph import Node, Value
 from ..plan import view
 from ..plan.dims import Dim, Range, ceil_div, exact_div, maximum, minimum, prove_nonnegative, simplify, symbol, symbols
 from ..plan.dtypes import DType, from_numpy
@@ -53,6 +54,9 @@ class NodeBuilder(DataSizes):
         self.splittable: Sequence[str] = ()
         self.narrowed: dict[tuple[str, str], str] = {}
         self.warnings: list[str] = []
+        self.trip_ranges: dict[str, Range] = {}
+        self.states_made = 0
+        self.dims_named = -1
         self.import_subgraph: Callable[[onnx.GraphProto, Sequence[Value]], tuple[Value, ...]] | None = None
 
     def fail(self, reason: str) -> NoReturn:
@@ -70,6 +74,22 @@ class NodeBuilder(DataSizes):
     def wants(self, output: int) -> bool:
         """Say whether the model uses the node's output of that number."""
         return output < len(self.node.outputs) and self.node.outputs[output] != ""
+
+    def unused_dim(self, name: str) -> str:
+        """Return the name of a new dim that begins with `name`."""
+        self.dims_named += 1
+        while f"{name}{self.dims_named}" in self.ranges:
+            self.dims_named += 1
+        return f"{name}{self.dims_named}"
+
+    @property
+    def made(self) -> int:
+        """How many nodes were made so far."""
+        return len(self._made)
+
+    def made_since(self, made: int) -> Iterable[Node]:
+        """Return the nodes that were made after the first `made` ones."""
+        return islice(self._made.values(), made, None)
 
     def known(self, value: Value) -> np.ndarray | None:
         """Return the elements of a small tensor where they depend on dims only, else None. Elements may be dims."""

@@ -1,4 +1,7 @@
-"""LSTM, GRU and RNN, unrolled: one copy of the cell per time step, so the number of steps must be fixed."""
+"""LSTM, GRU and RNN. What depends on the input only is one product over all steps; the rest is a loop over the steps.
+
+Few steps are unrolled: one copy of the cell per step.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ...ir.graph import Value
+from ...plan.dims import Dim
 from ...plan.dtypes import int64
+from ..bodies import fitted, loop, state, trip_symbol
 from ..context import NodeBuilder
 from ..registry import onnx_op
 from .precision import widened
 
-MOST_STEPS = 1024
+# A step is some 25 nodes and 2 to 4 kernels, which mostly do not fuse across steps: unrolling saves nothing but the rows'
+# copies, and its cost in the search grows with every step. Up to here it is not felt.
+MOST_UNROLLED = 8
 Activation = Callable[[NodeBuilder, Value, float, float], Value]
 Step = Callable[[Value, Sequence[Value]], list[Value]]
 
@@ -114,22 +121,21 @@ def _recurrent(
         x = b.transpose(x, (1, 0, 2))
         initial = [None if state is None else b.transpose(state, (1, 0, 2)) for state in initial]
     steps, batch = x.shape[0], x.shape[1]
-    if type(steps) is not int:
-        b.fail(f"the number of steps, {steps}, must be fixed; give it a value with dims=")
-    if steps > MOST_STEPS:
-        b.fail(f"{steps} steps are more than the {MOST_STEPS} that are unrolled")
+    run = _unrolled if type(steps) is int and steps <= MOST_UNROLLED else _rolled
     outputs, finals = [], []
     for number in range(2 if direction == "bidirectional" else 1):
         backward = direction == "reverse" or number == 1
+        zero = b.expand(b.scalar(0, x.dtype), (batch, hidden))
         states = [
-            b.expand(b.scalar(0, x.dtype), (batch, hidden))
-            if state is None
-            else b.squeeze(b.slice_axis(widened(b, state), 0, number, 1), [0])
-            for state in initial
+            zero
+            if given is None
+            else fitted(
+                b, b.squeeze(b.slice_axis(widened(b, given), 0, number, 1), [0]), zero.type, "its initial state"
+            )
+            for given in initial
         ]
         projected = project(number, _reversed(b, x, lengths) if backward else x)
-        rows, states = _unrolled(b, projected, states, lengths, lambda p, s, n=number: step(n, p, s))
-        y = b.concat(rows, 0) if rows else b.expand(b.scalar(0, x.dtype), (0, batch, hidden))
+        y, states = run(b, projected, states, lengths, lambda p, s, n=number: step(n, p, s))
         outputs.append(b.unsqueeze(_reversed(b, y, lengths) if backward else y, [1]))
         finals.append(states)
     joined = [b.concat(outputs, 1)] + [b.concat([b.unsqueeze(s, [0]) for s in states], 0) for states in zip(*finals)]
@@ -140,19 +146,39 @@ def _recurrent(
 
 def _unrolled(
     b: NodeBuilder, projected: Value, states: Sequence[Value], lengths: Value | None, step: Step
-) -> tuple[list[Value], Sequence[Value]]:
-    """Past a sequence's length its states stay and its output is 0."""
+) -> tuple[Value, Sequence[Value]]:
+    """Return the outputs of all steps, and the last states, with one copy of the cell for each step."""
+    if projected.shape[0] == 0:
+        return b.expand(b.scalar(0, projected.dtype), (0, *states[0].shape)), states
     rows = []
     for t in range(projected.shape[0]):
-        new = step(b.squeeze(b.slice_axis(projected, 0, t, 1), [0]), states)
-        row = new[0]
-        if lengths is not None:
-            active = b.unsqueeze(b.b("greater", b.cast(lengths, int64), t), [1])
-            row = b.b("where", active, row, 0)
-            new = [b.b("where", active, state, old) for state, old in zip(new, states, strict=True)]
+        row, states = _one_step(b, projected, t, states, lengths, step)
         rows.append(b.unsqueeze(row, [0]))
-        states = new
-    return rows, states
+    return b.concat(rows, 0), states
+
+
+def _rolled(
+    b: NodeBuilder, projected: Value, states: Sequence[Value], lengths: Value | None, step: Step
+) -> tuple[Value, Sequence[Value]]:
+    """Return the same, with one cell in a loop over the steps."""
+    steps = projected.shape[0]
+    with trip_symbol(b, steps) as t:
+        inner = [state(b, value.type) for value in states]
+        row, following = _one_step(b, projected, t, inner, lengths, step)
+        *finals, y = loop(b, t, steps, states, inner, following, [row])
+    return y, finals
+
+
+def _one_step(
+    b: NodeBuilder, projected: Value, t: Dim, states: Sequence[Value], lengths: Value | None, step: Step
+) -> tuple[Value, list[Value]]:
+    """Return the output and the states of step t. Past a sequence's length its states stay and its output is 0."""
+    new = step(b.squeeze(b.slice_axis(projected, 0, t, 1), [0]), states)
+    if lengths is None:
+        return new[0], new
+    active = b.unsqueeze(b.b("greater", b.cast(lengths, int64), b.dim_value(t)), [1])
+    kept = [b.b("where", active, value, old) for value, old in zip(new, states, strict=True)]
+    return b.b("where", active, new[0], 0), kept
 
 
 def _reversed(b: NodeBuilder, x: Value, lengths: Value | None) -> Value:

@@ -1,4 +1,4 @@
-"""If, Loop and Scan: branches chosen at import or computed both, loops unrolled."""
+"""If, Loop and Scan written out: branches chosen at import or computed both, short loops unrolled."""
 
 from __future__ import annotations
 
@@ -126,17 +126,6 @@ def test_a_loop_that_data_may_end_keeps_its_states_from_then_on() -> None:
     agrees_with_onnxruntime(subject, *feeds)
 
 
-def test_loops_whose_length_only_data_decides_are_refused() -> None:
-    node = helper.make_node("Loop", ["trips", "", "x"], ["end", "rows"], name="turning", body=loop_body(ALWAYS))
-    inputs = [value("x", [3]), value("trips", [], INT64)]
-    with pytest.raises(UnsupportedModel, match="'turning'.*the trip count depends on the data"):
-        load(model([node], inputs, [value("end"), value("rows")], WEIGHTS))
-    node = helper.make_node("Loop", ["", "c", "x"], ["end", "rows"], name="turning", body=loop_body(WHILE_SMALL))
-    inputs = [value("x", [3]), value("c", [], BOOL)]
-    with pytest.raises(UnsupportedModel, match="'turning'.*state a constant trip count"):
-        load(model([node], inputs, [value("end"), value("rows")], WEIGHTS))
-
-
 @pytest.mark.parametrize("backward", [0, 1])
 def test_a_scan_is_unrolled_over_its_axis(backward: int) -> None:
     nodes = [helper.make_node("Add", ["sum", "item"], ["next"]), helper.make_node("Mul", ["next", "item"], ["row"])]
@@ -147,7 +136,3 @@ def test_a_scan_is_unrolled_over_its_axis(backward: int) -> None:
     node = helper.make_node("Scan", ["s", "x"], ["end", "rows"], body=body, num_scan_inputs=1, **attributes)
     subject = model([node], [value("s", [2]), value("x", [2, 5])], [value("end"), value("rows")])
     agrees_with_onnxruntime(subject, {"s": array(2), "x": array(2, 5)})
-    symbolic = model([node], [value("s", [2]), value("x", [2, "T"])], [value("end"), value("rows")])
-    with pytest.raises(UnsupportedModel, match="number of steps, T, must be fixed"):
-        load(symbolic)
-    assert load(symbolic, dims={"T": 5}).graph.outputs[1].shape == (2, 5)

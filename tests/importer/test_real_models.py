@@ -14,22 +14,12 @@ from luminal_onnx.importer import ImportResult, load
 from luminal_onnx.ir import interpreter
 from luminal_onnx.ir.graph import Graph
 from luminal_onnx.plan.buckets import bucket_of
-from luminal_onnx.plan.errors import UnsupportedModel
 from luminal_onnx.plan.signature import Signature
 from luminal_onnx.runtime.input_dims import bind_dims
 from parity.comparison import onnxruntime_outputs
 from parity.fixtures import catalogue, input_sets, real_model
 from tolerances import MODEL_SPREAD
 
-# Models that import only when the shapes of their inputs are fixed -> why
-FIXED = {
-    "onnx-asr__wespeaker": "a Scan over frames",
-    "silero-vad__silero_vad_16k_sequence": "an LSTM over the sequence",
-    "speechmos__Run_1663829550_Stage_0": "a GRU over frames",
-    "speechmos__Run_1663915512_Stage_0": "a GRU over frames",
-    "speechmos__Run_1668423760_Stage_0": "a GRU over frames",
-    "speechmos__plcmos_v2": "a GRU over frames",
-}
 # Models where onnxruntime itself is further from float64 than the bar, with the multiple of the bar that it needs: its
 # Fourier transform rounds more than a sum, and a difference of nearly equal means loses digits.
 INEXACT_REFERENCE = {
@@ -57,12 +47,7 @@ def test_real_model_agrees_with_onnxruntime(model: str) -> None:
     sets = [feeds for feeds in sets if all(feeds[name].shape == sets[0][name].shape for name in feeds)]
     dims = LONG_AUDIO if model.startswith("onnx-asr") else {}
     shapes = {name: array.shape for name, array in sets[0].items()}
-    if model in FIXED:
-        with pytest.raises(UnsupportedModel):
-            load(path, dims=dims)
-        graph = load(path, shapes=shapes).graph
-    else:
-        graph = graph_for(load(path, dims=dims), shapes)
+    graph = graph_for(load(path, dims=dims), shapes)
     _, expected = onnxruntime_outputs(path, sets)
     actual = [interpreter.run(graph, feeds) for feeds in sets]
     for position in range(len(expected[0])):
