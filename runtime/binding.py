@@ -109,9 +109,12 @@ class BoundPlan:
                 target.run(event if isinstance(event, Passage) else Passage((event,), {}))
 
 
-def bind(plan: Plan, dims: Mapping[str, int]) -> BoundPlan:
-    """Evaluate everything symbolic in `plan` for `dims`, which must name every symbol that it does not set itself."""
-    found = survey(plan)
+def bind(plan: Plan, dims: Mapping[str, int], surveyed: Survey | None = None) -> BoundPlan:
+    """Evaluate everything symbolic in `plan` for `dims`, which must name every symbol that it does not set itself.
+
+    `surveyed` is the plan's survey, which does not depend on dims: whoever binds a plan often makes it once.
+    """
+    found = surveyed or survey(plan)
     fed = {name: value for name, value in dims.items() if name not in found.late}
     storage = place_values(plan, found, fed)
     buffers = {buffer.id: buffer for buffer in plan.buffers}

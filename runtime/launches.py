@@ -60,7 +60,7 @@ Launch = KernelLaunch | LtLaunch | CopyLaunch
 
 def numbers(sizes: Sequence[Dim], dims: Mapping[str, int]) -> tuple[int, ...]:
     """Return sizes as numbers; `dims` must name every symbol that they use."""
-    return tuple(size if isinstance(size, int) else int(evaluate(size, dims)) for size in sizes)
+    return tuple([size if isinstance(size, int) else int(evaluate(size, dims)) for size in sizes])
 
 
 def kernel_sizes(record: KernelRecord, dims: Mapping[str, int]) -> tuple[tuple[int, int, int], tuple[int, ...]] | None:

@@ -24,6 +24,7 @@ from .binding import BoundPlan, bind
 from .feeds import check_feeds
 from .input_dims import bind_dims, symbol_name
 from .pool import BoundedCache
+from .survey import Survey, survey
 
 PROVIDER = "LuminalExecutionProvider"
 SHAPES_KEPT = 32
@@ -99,6 +100,7 @@ class InferenceSession:
             self._backend = CudaBackend(self._artifact, arch, device_id, cuda_graph, programmatic_launch)
         self._signature = self._artifact.signature
         self._plans = self._backend.plans
+        self._surveys: dict[int, Survey] = {}  # by bucket
         self._bound: BoundedCache[tuple[tuple[int, ...], ...], BoundPlan] = BoundedCache(SHAPES_KEPT)
 
     def run(
@@ -225,7 +227,11 @@ class InferenceSession:
                 f"{', '.join(f'{name}={size}' for name, size in dims.items())} lies in none of the buckets: "
                 + "; ".join(map(describe, buckets))
             )
-        return bind(self._plans[found], dims)
+        plan = self._plans[found]
+        surveyed = self._surveys.get(found)
+        if surveyed is None:
+            surveyed = self._surveys[found] = survey(plan)
+        return bind(plan, dims, surveyed)
 
     def _wanted(self, output_names: Sequence[str] | None) -> list[int]:
         names = [port.name for port in self._signature.outputs]

@@ -243,10 +243,12 @@ def _lifetimes(survey: Survey, stored: set[int], origins: _Origins) -> dict[int,
         for origin in origins.of(buffer):
             if origin not in stored:
                 continue
-            first, last = found.get(origin, (position, position))
-            shared = common(path, survey.home[origin]) if path else 0
-            needed = path[shared].end if len(path) > shared else position
-            found[origin] = (min(first, position), max(last, needed))
+            needed = position
+            if path:
+                shared = common(path, survey.home[origin])
+                needed = path[shared].end if len(path) > shared else position
+            first, last = found.get(origin, (position, position))  # positions only grow
+            found[origin] = (first, needed if needed > last else last)
     for span in survey.spans:
         for origin in _held(span, survey, stored, origins):
             first, last = found[origin]

@@ -161,6 +161,35 @@ def value_changed_within_a_trip() -> Case:
 
 
 @case
+def memory_that_is_free_within_a_trip() -> Case:
+    """What is dead at a place of the body is overwritten there, but not a state that is read further on, nor a value from
+    outside that the next trip reads again."""
+    m = Maker()
+    x, h = m.input("x", STEPS, N), m.input("h", N)
+    outside, state, new, last, result = (m.temp(N) for _ in range(5))
+    a, b, c, d, e = (m.temp(N) for _ in range(5))
+    body = [mix(a, outside, x, N, at_b=T * N), mix(b, a, a, N), mix(c, b, b, N), mix(new, state, c, N, t=T)]
+    body += [mix(d, new, new, N), mix(e, d, d, N)]
+    loop = Loop("t", STEPS, block(body), (Carried(h, state, new, last),))
+    inner = Loop("u", 2, block([loop]), (Carried(h, m.temp(N), last, result),))
+    plan = m.plan([mix(outside, h, h, N, t=4), inner], [result], **RANGES)
+
+    def expected(x, h):
+        outside = mixed(h, h, 4)
+        for _ in range(2):
+            state = h
+            for t, row in enumerate(x):
+                c = mixed(outside, row)
+                for _ in range(2):
+                    c = mixed(c, c)
+                state = mixed(state, c, t)
+            result = state
+        return [result]
+
+    return Case(plan, {}, sequences(*TRIPS), expected)
+
+
+@case
 def nested_loops() -> Case:
     """The inner loop's number of trips depends on the outer one's; its rows are one row of the outer loop."""
     m = Maker()
