@@ -7,13 +7,32 @@ and ``FULL`` holds the flags of the published size. ``save`` writes a model of a
 On the command line: ``python -m luminal_onnx.models bert -o bert.onnx --layers 12 --hidden 768 --heads 12 --seq 128``.
 """
 
-from . import bert, digits, llama, resnet50
+from . import (
+    bert,
+    digits,
+    dlrm,
+    gpt2,
+    llama,
+    mobilenetv2,
+    qwen3_moe,
+    resnet50,
+    unet,
+    vae,
+    vit,
+    whisper_decoder,
+    whisper_encoder,
+)
 from .digits import load_digits, load_digits_samples
 from .inputs import sample_inputs
 from .saving import save
 
-BUILDERS = {"bert": bert, "digits": digits, "llama": llama, "resnet50": resnet50}
+BUILDERS = {
+    "bert": bert, "digits": digits, "dlrm": dlrm, "gpt2": gpt2, "llama": llama, "mobilenetv2": mobilenetv2,
+    "qwen3_moe": qwen3_moe, "resnet50": resnet50, "unet": unet, "vae": vae, "vit": vit,
+    "whisper_decoder": whisper_decoder, "whisper_encoder": whisper_encoder,
+}  # fmt: skip
 
 __all__ = [
-    "BUILDERS", "bert", "digits", "llama", "load_digits", "load_digits_samples", "resnet50", "sample_inputs", "save",
+    "BUILDERS", "bert", "digits", "dlrm", "gpt2", "llama", "load_digits", "load_digits_samples", "mobilenetv2",
+    "qwen3_moe", "resnet50", "sample_inputs", "save", "unet", "vae", "vit", "whisper_decoder", "whisper_encoder",
 ]  # fmt: skip

@@ -11,9 +11,14 @@ def windows(x: np.ndarray, *, kernel: int, stride: int, pad: int, fill: float = 
     return np.lib.stride_tricks.sliding_window_view(padded, (kernel, kernel), axis=(2, 3))[:, :, ::stride, ::stride]
 
 
-def conv2d(x: np.ndarray, weight: np.ndarray, *, stride: int = 1, pad: int = 0) -> np.ndarray:
-    """Convolution as ONNX means it (no kernel flip), weight [outputs, inputs, kernel, kernel]."""
+def conv2d(x: np.ndarray, weight: np.ndarray, *, stride: int = 1, pad: int = 0, depthwise: bool = False) -> np.ndarray:
+    """Convolution as ONNX means it (no kernel flip), weight [outputs, inputs, kernel, kernel].
+
+    ``depthwise`` has one filter for each channel: weight [channels, 1, kernel, kernel].
+    """
     view = windows(x, kernel=weight.shape[-1], stride=stride, pad=pad)
+    if depthwise:
+        return np.einsum("bchwij,cij->bchw", view, weight[:, 0])
     return np.moveaxis(np.tensordot(view, weight, axes=((1, 4, 5), (1, 2, 3))), -1, 1)
 
 

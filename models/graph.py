@@ -74,14 +74,18 @@ class GraphWriter:
 
     def op(self, op_type: str, *inputs: str, **attributes: Any) -> str:
         """Write one node with one output and return the output's name."""
+        return self.ops(op_type, 1, *inputs, **attributes)[0]
+
+    def ops(self, op_type: str, outputs: int, *inputs: str, **attributes: Any) -> tuple[str, ...]:
+        """Write one node with several outputs and return their names."""
         node_name = "/" + "/".join([*self._scope, op_type])
         count = self._used[node_name]
         self._used[node_name] += 1
         if count:
             node_name += f"_{count}"
-        result = f"{node_name}_output_0"
-        self._graph.node.append(helper.make_node(op_type, list(inputs), [result], name=node_name, **attributes))
-        return result
+        results = tuple(f"{node_name}_output_{number}" for number in range(outputs))
+        self._graph.node.append(helper.make_node(op_type, list(inputs), results, name=node_name, **attributes))
+        return results
 
     # Spellings shared by the architectures
 
@@ -112,6 +116,10 @@ class GraphWriter:
     def slice(self, tensor: str, start: str, end: str, axis: int) -> str:
         """``Slice`` along one axis; start and end are int64 vectors of one element."""
         return self.op("Slice", tensor, start, end, self.constant([axis]), self.constant([1]))
+
+    def split(self, tensor: str, sizes: Sequence[int], axis: int) -> tuple[str, ...]:
+        """``Split`` along one axis into parts of the given sizes."""
+        return self.ops("Split", len(sizes), tensor, self.constant(list(sizes)), axis=axis)
 
     def reduce_mean(self, tensor: str) -> str:
         """Mean over the last axis, which stays: the axes were an attribute before opset 18 and are an input since."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import onnx
@@ -18,35 +18,12 @@ def sample_inputs(
     ``dims`` gives the sizes of named dims (``{"batch": 2, "sequence": 7}``); a dim left out takes the size the model was built with.
     """
     metadata = {entry.key: entry.value for entry in model.metadata_props}
-    sizes = {name: int(metadata[name]) for name in ("batch", "sequence", "past_sequence") if name in metadata}
+    sizes = {name: int(value) for name, value in metadata.items() if value.isdigit()}
     sizes.update(dims or {})
-    specs = {value.name: _Spec(value, sizes) for value in model.graph.input}
-    rng = np.random.default_rng(seed)
-
-    feeds: dict[str, np.ndarray] = {}
-    for name, spec in specs.items():
-        if name == "input_ids":
-            feeds[name] = rng.integers(0, int(metadata["vocab_size"]), spec.shape, dtype=np.int64)
-        elif name == "token_type_ids":
-            feeds[name] = _token_types(rng, spec.shape)
-        elif name == "attention_mask":
-            current = specs["input_ids"].shape[1]
-            left = "past_sequence" in metadata
-            feeds[name] = _left_padded(rng, spec.shape, current) if left else _right_padded(rng, spec.shape)
-        elif name == "position_ids":
-            # A token's position counts the visible tokens before it; the mask precedes the positions among the inputs.
-            feeds[name] = (np.cumsum(feeds["attention_mask"], axis=1) - 1)[:, -spec.shape[1] :]
-        elif name == "image":
-            feeds[name] = np.clip(8 + 6 * smooth_images(rng, spec.shape), 0, 16).astype(spec.dtype)
-        elif name == "pixel_values":
-            feeds[name] = smooth_images(rng, spec.shape).astype(spec.dtype)
-        elif name.startswith("past_key_values."):
-            feeds[name] = rng.standard_normal(spec.shape).astype(spec.dtype)
-        else:
-            raise ValueError(
-                f"no rule for input {name!r} of shape {spec.shape}: is the model from luminal_onnx.models?"
-            )
-    return feeds
+    sampler = _Sampler(np.random.default_rng(seed), {v.name: _Spec(v, sizes) for v in model.graph.input}, metadata)
+    for name, spec in sampler.specs.items():
+        sampler.feeds[name] = sampler.rule(name)(spec)
+    return sampler.feeds
 
 
 def smooth_images(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
@@ -63,6 +40,64 @@ def smooth_images(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarra
         )
         images += 0.7 * amplitude * np.sin(2 * np.pi * (fx * x + fy * y) + phase)
     return images.astype(np.float32)
+
+
+class _Sampler:
+    """Makes one input after another; a rule may look at those before."""
+
+    def __init__(self, rng: np.random.Generator, specs: dict[str, _Spec], metadata: Mapping[str, str]) -> None:
+        self.rng = rng
+        self.specs = specs
+        self.metadata = metadata
+        self.feeds: dict[str, np.ndarray] = {}
+
+    def rule(self, name: str) -> Callable[[_Spec], np.ndarray]:
+        """How the input of this name is made."""
+        rules = {
+            "input_ids": self.below("vocab_size"),
+            "token_type_ids": lambda spec: _token_types(self.rng, spec.shape),
+            "attention_mask": self.attention_mask,
+            "position_ids": self.position_ids,
+            "image": lambda spec: np.clip(8 + 6 * smooth_images(self.rng, spec.shape), 0, 16).astype(spec.dtype),
+            "pixel_values": self.images,
+            "sample": self.images,
+            "latent_sample": self.images,
+            "input_features": self.spectrogram,
+            "timestep": self.below("timesteps"),
+            "indices": self.below("table_rows"),
+            "dense": self.normal,
+            "encoder_hidden_states": self.normal,
+        }
+        if name.startswith("past_key_values."):
+            return self.normal
+        if name not in rules:
+            raise ValueError(
+                f"no rule for input {name!r} of shape {self.specs[name].shape}: is the model from luminal_onnx.models?"
+            )
+        return rules[name]
+
+    def below(self, key: str) -> Callable[[_Spec], np.ndarray]:
+        """Integers from 0 up to the model's metadata ``key``."""
+        return lambda spec: self.rng.integers(0, int(self.metadata[key]), spec.shape, dtype=np.int64)
+
+    def normal(self, spec: _Spec) -> np.ndarray:
+        return self.rng.standard_normal(spec.shape).astype(spec.dtype)
+
+    def images(self, spec: _Spec) -> np.ndarray:
+        return smooth_images(self.rng, spec.shape).astype(spec.dtype)
+
+    def spectrogram(self, spec: _Spec) -> np.ndarray:
+        batch, bands, frames = spec.shape
+        return smooth_images(self.rng, (batch, 1, bands, frames))[:, 0].astype(spec.dtype)
+
+    def attention_mask(self, spec: _Spec) -> np.ndarray:
+        if "past_sequence" in self.metadata:
+            return _left_padded(self.rng, spec.shape, self.specs["input_ids"].shape[1])
+        return _right_padded(self.rng, spec.shape)
+
+    def position_ids(self, spec: _Spec) -> np.ndarray:
+        """A token's position counts the visible tokens before it; the mask precedes the positions among the inputs."""
+        return (np.cumsum(self.feeds["attention_mask"], axis=1) - 1)[:, -spec.shape[1] :]
 
 
 class _Spec:

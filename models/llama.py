@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import onnx
@@ -60,14 +61,18 @@ def build(**flags: object) -> onnx.ModelProto:
     and per layer ``present.N.key`` and ``.value`` [batch, kv_heads, past + sequence, width]. With ``dynamic`` the dims are named
     ``batch``, ``sequence``, ``past_sequence`` and ``past_sequence + sequence``.
     """
-    return _Decoder(Config(**flags)).build()
+    config = Config(**flags)
+    return Decoder("llama", config, width=config.hidden // config.heads, epsilon=_EPSILON).build()
 
 
-class _Decoder:
-    def __init__(self, config: Config) -> None:
+class Decoder:
+    """Writes the decoder; its relatives override the parts that differ. ``width`` is that of a head."""
+
+    def __init__(self, name: str, config: Any, *, width: int, epsilon: float) -> None:
         self.config = config
-        self.g = GraphWriter("llama", dtype=config.dtype, opset=config.opset, seed=config.seed)
-        self.width = config.hidden // config.heads
+        self.g = GraphWriter(name, dtype=config.dtype, opset=config.opset, seed=config.seed)
+        self.width = width
+        self.epsilon = epsilon
         if config.dynamic:
             self.dims = ("batch", "sequence", "past_sequence", "past_sequence + sequence")
         else:
@@ -98,14 +103,14 @@ class _Decoder:
                     x, present = self.layer(x, bias, rotary, past_pair)
                 presents.append(present)
             with g.scope("norm"):
-                x = self.rms_norm(x)
+                x = self.rms_norm(x, c.hidden)
         logits = self.dense("lm_head", x, c.hidden, c.vocab)
         g.output("logits", logits, g.dtype, [batch, sequence, c.vocab])
         for layer, pair in enumerate(presents):
             for part, tensor in zip(("key", "value"), pair, strict=True):
                 g.output(f"present.{layer}.{part}", tensor, g.dtype, [batch, c.kv_heads, total, self.width])
         return g.model(
-            vocab_size=c.vocab, batch=c.batch, sequence=c.seq, past_sequence=c.past, max_positions=c.max_positions
+            vocab_size=c.vocab, batch=c.batch, sequence=c.seq, past_sequence=c.past
         )
 
     def causal_bias(self, ids: str, mask: str, past_key: str) -> str:
@@ -137,23 +142,24 @@ class _Decoder:
     def layer(self, x: str, bias: str, rotary: tuple[str, str], past: tuple[str, str]) -> tuple[str, tuple[str, str]]:
         g = self.g
         with g.scope("input_layernorm"):
-            normed = self.rms_norm(x)
+            normed = self.rms_norm(x, self.config.hidden)
         with g.scope("self_attn"):
             context, present = self.attention(normed, bias, rotary, past)
         x = g.op("Add", x, context)
         with g.scope("post_attention_layernorm"):
-            normed = self.rms_norm(x)
+            normed = self.rms_norm(x, self.config.hidden)
         with g.scope("mlp"):
-            return g.op("Add", x, self.swiglu(normed)), present
+            return g.op("Add", x, self.feed_forward(normed)), present
 
     def attention(
         self, x: str, bias: str, rotary: tuple[str, str], past: tuple[str, str]
     ) -> tuple[str, tuple[str, str]]:
         g, c = self.g, self.config
         kv_width = c.kv_heads * self.width
-        query = self.split_heads(self.dense("q_proj", x, c.hidden, c.hidden, gain=1.5), c.heads)
-        key = self.split_heads(self.dense("k_proj", x, c.hidden, kv_width), c.kv_heads)
-        value = self.split_heads(self.dense("v_proj", x, c.hidden, kv_width), c.kv_heads)
+        hidden = c.heads * self.width
+        query = self.split_heads("q", self.dense("q_proj", x, c.hidden, hidden, gain=1.5), c.heads)
+        key = self.split_heads("k", self.dense("k_proj", x, c.hidden, kv_width), c.kv_heads)
+        value = self.split_heads("v", self.dense("v_proj", x, c.hidden, kv_width), c.kv_heads)
         query, key = self.rotate(query, rotary), self.rotate(key, rotary)
         key = g.op("Concat", past[0], key, axis=2)
         value = g.op("Concat", past[1], value, axis=2)
@@ -162,12 +168,17 @@ class _Decoder:
         scores = g.op("Add", g.op("Mul", scores, g.constant(self.width**-0.5)), bias)
         weights = self.softmax(scores)
         context = g.op("Transpose", g.op("MatMul", weights, every_value), perm=[0, 2, 1, 3])
-        context = g.reshape(context, *self.sizes(context), c.hidden)
-        return self.dense("o_proj", context, c.hidden, c.hidden), (key, value)
+        context = g.reshape(context, *self.sizes(context), hidden)
+        return self.dense("o_proj", context, hidden, c.hidden), (key, value)
 
-    def split_heads(self, x: str, heads: int) -> str:
-        g = self.g
-        return g.op("Transpose", g.reshape(x, *self.sizes(x), heads, self.width), perm=[0, 2, 1, 3])
+    def split_heads(self, name: str, x: str, heads: int) -> str:
+        """[batch, sequence, heads * width] to [batch, heads, sequence, width]; ``name`` is q, k or v."""
+        parted = self.g.reshape(x, *self.sizes(x), heads, self.width)
+        return self.g.op("Transpose", self.prepare_heads(name, parted), perm=[0, 2, 1, 3])
+
+    def prepare_heads(self, name: str, x: str) -> str:
+        """What is done with [batch, sequence, heads, width] before positions are rotated in: nothing here."""
+        return x
 
     def rotate(self, x: str, rotary: tuple[str, str]) -> str:
         """x * cos + rotate_half(x) * sin, where rotate_half swaps the halves of a head and negates the second."""
@@ -196,7 +207,7 @@ class _Decoder:
             return g.op("Softmax", scores, axis=-1)
         return g.cast(g.op("Softmax", g.cast(scores, np.float32), axis=-1), g.dtype)
 
-    def swiglu(self, x: str) -> str:
+    def feed_forward(self, x: str) -> str:
         g, c = self.g, self.config
         gate = self.dense("gate_proj", x, c.hidden, c.intermediate)
         up = self.dense("up_proj", x, c.hidden, c.intermediate)
@@ -204,17 +215,17 @@ class _Decoder:
             gate = g.op("Mul", gate, g.op("Sigmoid", gate))
         return self.dense("down_proj", g.op("Mul", gate, up), c.intermediate, c.hidden, gain=1.5)
 
-    def rms_norm(self, x: str) -> str:
+    def rms_norm(self, x: str, width: int) -> str:
         """x / sqrt(mean(x^2) + epsilon) * weight, in float32 up to the weight."""
         g = self.g
         wide = x if g.dtype == np.float32 else g.cast(x, np.float32)
         square = g.op("Pow", wide, g.constant(2.0, np.float32))
         mean = g.reduce_mean(square)
-        root = g.op("Sqrt", g.op("Add", mean, g.constant(_EPSILON, np.float32)))
+        root = g.op("Sqrt", g.op("Add", mean, g.constant(self.epsilon, np.float32)))
         normed = g.op("Mul", wide, g.op("Div", g.constant(1.0, np.float32), root))
         if g.dtype != np.float32:
             normed = g.cast(normed, g.dtype)
-        return g.op("Mul", g.weight("weight", g.normal(self.config.hidden, std=0.1, mean=1.0)), normed)
+        return g.op("Mul", g.weight("weight", g.normal(width, std=0.1, mean=1.0)), normed)
 
     def dense(self, name: str, x: str, inputs: int, outputs: int, gain: float = 1.0) -> str:
         g = self.g

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import onnx
 
-from .calibration import conv2d, max_pool2d, relu
+from .batch_norm import Traced, classifier, conv_bn, image_input, pooled
+from .calibration import max_pool2d, relu
 from .config import BaseConfig, flag, require
 from .graph import GraphWriter
-from .inputs import sample_inputs, smooth_images
+from .inputs import sample_inputs
 
 __all__ = ["FULL", "Config", "build", "sample_inputs"]
 
 FULL = {"blocks": (3, 4, 6, 3), "width": 64, "image": 224, "classes": 1000}
 
 _EXPANSION = 4
-_EPSILON = 1e-5
-_CALIBRATION_IMAGES = 8
-_CALIBRATION_SIZE = 96  # a corner of each image: the whole adds seconds and changes the statistics little
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,14 +48,6 @@ def build(**flags: object) -> onnx.ModelProto:
     return _ResNet(Config(**flags)).build()
 
 
-@dataclass
-class _Traced:
-    """A tensor of the graph together with its value on the calibration batch."""
-
-    name: str
-    value: np.ndarray
-
-
 class _ResNet:
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -67,86 +56,31 @@ class _ResNet:
     def build(self) -> onnx.ModelProto:
         g, c = self.g, self.config
         batch = "batch" if c.dynamic else c.batch
-        name = g.input("pixel_values", g.dtype, [batch, c.channels, c.image, c.image])
-        images = smooth_images(g.rng, (_CALIBRATION_IMAGES, c.channels, c.image, c.image))
-        x = _Traced(name, images[:, :, :_CALIBRATION_SIZE, :_CALIBRATION_SIZE])
-
-        x = self.relu(self.conv_bn(x, c.width, kernel=7, stride=2, conv="conv1", bn="bn1"))
-        pooled = g.op("MaxPool", x.name, kernel_shape=[3, 3], pads=[1, 1, 1, 1], strides=[2, 2], ceil_mode=0)
-        x = _Traced(pooled, max_pool2d(x.value, kernel=3, stride=2, pad=1))
+        x = image_input(g, batch, c.channels, c.image, c.image, c.image)
+        x = self.relu(conv_bn(g, x, c.width, kernel=7, stride=2, conv="conv1", bn="bn1"))
+        largest = g.op("MaxPool", x.name, kernel_shape=[3, 3], pads=[1, 1, 1, 1], strides=[2, 2], ceil_mode=0)
+        x = Traced(largest, max_pool2d(x.value, kernel=3, stride=2, pad=1))
         for stage, count in enumerate(c.blocks):
             for block in range(count):
                 with g.scope(f"layer{stage + 1}/layer{stage + 1}.{block}"):
                     stride = 2 if stage and not block else 1
                     x = self.bottleneck(x, c.width << stage, stride)
-        with g.scope("avgpool"):
-            features = _Traced(g.op("GlobalAveragePool", x.name), x.value.mean(axis=(2, 3)))
-        features.name = g.op("Flatten", features.name, axis=1)
-        g.output("logits", self.classifier(features), g.dtype, [batch, c.classes])
+        features = pooled(g, "avgpool", x)
+        g.output("logits", classifier(g, "fc", features, c.classes), g.dtype, [batch, c.classes])
         return g.model(batch=c.batch)
 
-    def bottleneck(self, x: _Traced, width: int, stride: int) -> _Traced:
+    def bottleneck(self, x: Traced, width: int, stride: int) -> Traced:
         """1x1, 3x3 with the stride, 1x1 to four times the width, added to the input or to its projection."""
         g = self.g
         wide = width * _EXPANSION
-        inner = self.relu(self.conv_bn(x, width, kernel=1, conv="conv1", bn="bn1"))
-        inner = self.relu(self.conv_bn(inner, width, kernel=3, stride=stride, conv="conv2", bn="bn2"))
+        inner = self.relu(conv_bn(g, x, width, kernel=1, conv="conv1", bn="bn1"))
+        inner = self.relu(conv_bn(g, inner, width, kernel=3, stride=stride, conv="conv2", bn="bn2"))
         # A smaller gain on the branch keeps the sums of long stages near one.
-        inner = self.conv_bn(inner, wide, kernel=1, conv="conv3", bn="bn3", gain=0.5)
+        inner = conv_bn(g, inner, wide, kernel=1, conv="conv3", bn="bn3", gain=0.5)
         if stride != 1 or x.value.shape[1] != wide:
             with g.scope("downsample"):
-                x = self.conv_bn(x, wide, kernel=1, stride=stride, conv="downsample.0", bn="downsample.1")
-        return self.relu(_Traced(g.op("Add", inner.name, x.name), inner.value + x.value))
+                x = conv_bn(g, x, wide, kernel=1, stride=stride, conv="downsample.0", bn="downsample.1")
+        return self.relu(Traced(g.op("Add", inner.name, x.name), inner.value + x.value))
 
-    def conv_bn(
-        self, x: _Traced, outputs: int, *, kernel: int, stride: int = 1, conv: str, bn: str, gain: float = 1.0
-    ) -> _Traced:
-        """Convolution without bias and BatchNormalization whose statistics are near those of the calibration batch."""
-        g = self.g
-        inputs, pad = x.value.shape[1], kernel // 2
-        weight = g.normal(outputs, inputs, kernel, kernel, std=(2 / (inputs * kernel * kernel)) ** 0.5)
-        value = conv2d(x.value, weight, stride=stride, pad=pad)
-        with g.scope(conv):
-            name = g.op(
-                "Conv", x.name, g.weight("weight", weight),
-                dilations=[1, 1], group=1, kernel_shape=[kernel, kernel], pads=[pad] * 4, strides=[stride, stride],
-            )  # fmt: skip
-        deviation = value.std(axis=(0, 2, 3)) + 1e-2
-        scale = gain * g.normal(outputs, std=0.1, mean=1.0)
-        shift = g.normal(outputs, std=0.2)
-        mean = value.mean(axis=(0, 2, 3)) + 0.1 * deviation * g.normal(outputs)
-        variance = (deviation * np.exp(g.normal(outputs, std=0.1))) ** 2
-        with g.scope(bn):
-            parameters = [
-                g.weight(field, numbers)
-                for field, numbers in (
-                    ("weight", scale),
-                    ("bias", shift),
-                    ("running_mean", mean),
-                    ("running_var", variance),
-                )
-            ]
-            name = g.op("BatchNormalization", name, *parameters, epsilon=_EPSILON, momentum=0.9)
-        factor = scale / np.sqrt(variance + _EPSILON)
-        return _Traced(name, value * _per_channel(factor) + _per_channel(shift - mean * factor))
-
-    def relu(self, x: _Traced) -> _Traced:
-        return _Traced(self.g.op("Relu", x.name), relu(x.value))
-
-    def classifier(self, features: _Traced) -> str:
-        """A linear layer whose logits differ by about one from image to image."""
-        g, c = self.g, self.config
-        inputs = features.value.shape[1]
-        weight = g.normal(c.classes, inputs, std=inputs**-0.5)
-        logits = features.value @ weight.T
-        weight /= logits.std(axis=0).mean() + 1e-3
-        logits = features.value @ weight.T
-        bias = g.normal(c.classes, std=0.3) - logits.mean(axis=0)
-        with g.scope("fc"):
-            return g.op(
-                "Gemm", features.name, g.weight("weight", weight), g.weight("bias", bias), alpha=1.0, beta=1.0, transB=1
-            )
-
-
-def _per_channel(numbers: np.ndarray) -> np.ndarray:
-    return numbers[None, :, None, None]
+    def relu(self, x: Traced) -> Traced:
+        return Traced(self.g.op("Relu", x.name), relu(x.value))

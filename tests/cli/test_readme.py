@@ -79,7 +79,7 @@ def test_the_exit_codes():
     assert codes == raised | {0, 64}
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/adding-an-operator.md", "docs/architecture.md", "docs/kernels.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/models.md", "docs/adding-an-operator.md", "docs/architecture.md", "docs/kernels.md"])
 def test_links_and_paths_exist(page):
     text = (ROOT / page).read_text()
     for link in re.findall(r"\]\(([^)#]+)\)", text):

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from luminal_onnx.models import BUILDERS, bert, llama, resnet50, sample_inputs, save
+from luminal_onnx.models import BUILDERS, bert, resnet50, sample_inputs, save, whisper_decoder
 from tolerances import LEAST_SPREAD, MODEL, assert_close
 
 VARIANTS = {
@@ -21,16 +21,43 @@ VARIANTS = {
     "llama-f16-dynamic": ("llama", {"dtype": "float16", "dynamic": True}),
     "resnet-two-stages": ("resnet50", {"blocks": (2, 3), "width": 4, "image": 17, "classes": 3, "batch": 2}),
     "digits-static": ("digits", {"dynamic": False, "batch": 3}),
+    "dlrm-deep": ("dlrm", {"tables": 5, "bag": 1, "bottom": (8, 6), "top": (), "batch": 2}),
+    "gpt2-no-past": ("gpt2", {"past": 0, "batch": 2}),
+    "mobilenetv2-seven-stages": ("mobilenetv2", {"blocks": (1,) * 7, "image": 33, "width": 16}),
+    "qwen3_moe-dense": ("qwen3_moe", {"routing": "dense"}),
+    "qwen3_moe-dense-dynamic": ("qwen3_moe", {"routing": "dense", "dynamic": True}),
+    "unet-three-levels": ("unet", {"widths": (4, 8, 12), "image": 8}),
+    "vae-encoder": ("vae", {"part": "encoder"}),
+    "vae-encoder-f16-dynamic": ("vae", {"part": "encoder", "dtype": "float16", "dynamic": True}),
+    "vae-three-resolutions": ("vae", {"widths": (4, 8, 8), "blocks": 2, "batch": 2}),
+    "vit-eager": ("vit", {"attention": "eager"}),
+    "vit-f16-dynamic": ("vit", {"dtype": "float16", "dynamic": True}),
+    "whisper_decoder-first-step": ("whisper_decoder", {"cached": False}),
+    "whisper_decoder-first-step-dynamic": ("whisper_decoder", {"cached": False, "dynamic": True}),
+    "whisper_encoder-odd": ("whisper_encoder", {"frames": 13, "layers": 1, "batch": 3}),
 }
+WITH_CACHE = [
+    {"batch": 1, "sequence": 6, "past_sequence": 0},
+    {"batch": 3, "sequence": 1, "past_sequence": 11},
+    {"batch": 2, "sequence": 5, "past_sequence": 17},
+]
 DYNAMIC_DIMS = {
     "bert": [{"batch": 1, "sequence": 1}, {"batch": 3, "sequence": 7}, {"batch": 2, "sequence": 40}],
     "digits": [{"batch": 1}, {"batch": 5}, {"batch": 32}],
-    "llama": [
-        {"batch": 1, "sequence": 6, "past_sequence": 0},
-        {"batch": 3, "sequence": 1, "past_sequence": 11},
-        {"batch": 2, "sequence": 5, "past_sequence": 17},
-    ],
+    "dlrm": [{"batch": 1}, {"batch": 7}, {"batch": 64}],
+    "gpt2": WITH_CACHE,
+    "llama": WITH_CACHE,
+    "mobilenetv2": [{"batch": 1}, {"batch": 2, "height": 17, "width": 40}, {"batch": 3, "height": 5, "width": 8}],
+    "qwen3_moe": WITH_CACHE,
     "resnet50": [{"batch": 1}, {"batch": 3}, {"batch": 5}],
+    "unet": [
+        {"batch": 1, "height": 2, "width": 6, "sequence": 1},
+        {"batch": 3, "height": 8, "width": 4, "sequence": 7},
+    ],
+    "vae": [{"batch": 1, "latent_height": 1, "latent_width": 3}, {"batch": 2, "latent_height": 5, "latent_width": 4}],
+    "vit": [{"batch": 1}, {"batch": 4}],
+    "whisper_decoder": [{**dims, "encoder_sequence": 5 * dims["batch"]} for dims in WITH_CACHE],
+    "whisper_encoder": [{"batch": 1, "frames": 1}, {"batch": 3, "frames": 13}, {"batch": 2, "frames": 40}],
 }
 
 
@@ -106,31 +133,60 @@ def test_bert_ignores_masked_tokens():
     assert np.abs(after[:, 10:] - before[:, 10:]).max() > 0.1
 
 
-def test_llama_with_cache_equals_llama_without():
+@pytest.mark.parametrize("name", ["gpt2", "llama", "qwen3_moe"])
+def test_decoder_with_cache_equals_decoder_without(name):
     """Six tokens at once give the logits of four, then two with the four in the cache."""
-    model = llama.build(dynamic=True)
+    model = BUILDERS[name].build(dynamic=True)
     run = session(model)
     names = [output.name for output in run.get_outputs()]
-    ids = sample_inputs(model, 2, {"batch": 1, "sequence": 6, "past_sequence": 0})["input_ids"]
+    feeds = sample_inputs(model, 2, {"batch": 1, "sequence": 6, "past_sequence": 0})
+    empty = {key: value for key, value in feeds.items() if key.startswith("past_key_values")}
 
     def step(start: int, end: int, cache: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        feeds = {
-            "input_ids": ids[:, start:end],
+        tokens = {
+            "input_ids": feeds["input_ids"][:, start:end],
             "position_ids": np.arange(start, end)[None],
             "attention_mask": np.ones((1, end), np.int64),
         }
-        return dict(zip(names, run.run(None, feeds | cache), strict=True))
+        return dict(zip(names, run.run(None, tokens | cache), strict=True))
 
-    empty = {
-        value.name: np.zeros((1, 2, 0, 16), np.float32)
-        for value in model.graph.input
-        if value.name.startswith("past_key_values")
-    }
     whole = step(0, 6, empty)
     first = step(0, 4, empty)
     cache = {name: first[name.replace("past_key_values", "present")] for name in empty}
     second = step(4, 6, cache)
     assert_close(np.concatenate([first["logits"], second["logits"]], axis=1), whole["logits"], MODEL)
+
+
+def test_whisper_steps_continue_each_other():
+    """Five tokens in the first step give the logits of three, then two that read both caches."""
+    opening = whisper_decoder.build(dynamic=True, cached=False)
+    feeds = sample_inputs(opening, 3, {"batch": 2, "sequence": 5, "encoder_sequence": 7})
+    first, later = session(opening), session(whisper_decoder.build(dynamic=True))
+    names = [output.name for output in first.get_outputs()]
+    whole = first.run(["logits"], feeds)[0]
+    begun = dict(zip(names, first.run(None, feeds | {"input_ids": feeds["input_ids"][:, :3]}), strict=True))
+    caches = {
+        value.name: begun[value.name.replace("past_key_values", "present")]
+        for value in later.get_inputs()
+        if value.name.startswith("past_key_values")
+    }
+    logits = later.run(["logits"], {"input_ids": feeds["input_ids"][:, 3:], **caches})[0]
+    assert_close(np.concatenate([begun["logits"], logits], axis=1), whole, MODEL)
+
+
+@pytest.mark.parametrize(
+    ("name", "one", "other"),
+    [
+        ("qwen3_moe", {"routing": "gather"}, {"routing": "dense"}),
+        ("vit", {"attention": "sdpa"}, {"attention": "eager"}),
+    ],
+)
+def test_spellings_agree(name, one, other):
+    build = BUILDERS[name].build
+    first, second = build(dynamic=True, **one), build(dynamic=True, **other)
+    feeds = sample_inputs(first, 0)
+    for got, want in zip(session(first).run(None, feeds), session(second).run(None, feeds), strict=True):
+        assert_close(got, want, MODEL)
 
 
 def test_resnet_activations_stay_near_one_at_full_depth():
@@ -172,6 +228,17 @@ def test_model_with_external_weights_reads_back_equal(tmp_path):
         ("bert", {"opset": 16}, "need 17 or later"),
         ("bert", {"layers": 0}, "layers is 0"),
         ("digits", {"weights": {}}, "'conv1.weight' is missing"),
+        ("dlrm", {"top": (4, 0)}, r"top is \(4, 0\)"),
+        ("gpt2", {"past": 126, "seq": 4}, "exceeds max_positions 128"),
+        ("mobilenetv2", {"blocks": (1,) * 8}, "up to 7 numbers"),
+        ("qwen3_moe", {"chosen": 7}, "there are 6 experts"),
+        ("qwen3_moe", {"routing": "loop"}, "expected gather or dense"),
+        ("unet", {"widths": (6, 8)}, "multiples of 4 groups"),
+        ("unet", {"image": 7}, "does not divide by 2"),
+        ("vae", {"part": "middle"}, "expected decoder or encoder"),
+        ("vit", {"patch": 5}, "does not divide by patches of 5"),
+        ("whisper_decoder", {"heads": 5}, "does not divide by 5 heads"),
+        ("whisper_encoder", {"frames": 3001}, "exceed 1500 positions"),
     ],
 )
 def test_impossible_sizes_are_refused(name, flags, message):

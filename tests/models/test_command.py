@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import onnx
 import pytest
+from luminal_onnx.models import BUILDERS
 from luminal_onnx.models.__main__ import main
 
 
@@ -49,6 +52,21 @@ def test_trained_digits(tmp_path):
     path = tmp_path / "digits.onnx"
     main(["digits", "-o", str(path), "--trained"])
     assert any(entry.key == "accuracy" for entry in onnx.load(path).metadata_props)
+
+
+def test_flags_of_the_newer_builders(tmp_path):
+    path = tmp_path / "model.onnx"
+    main(["dlrm", "-o", str(path), "--tables", "5", "--bag", "3", "--batch", "7"])
+    assert shapes(path) == {"dense": [7, 13], "indices": [5, 7, 3], "probability": [7, 1]}
+    main(["whisper_decoder", "-o", str(path), "--no-cached", "--dynamic", "--layers", "1"])
+    assert shapes(path)["present.0.encoder.key"] == ["batch", 4, "encoder_sequence", 8]
+    main(["vae", "-o", str(path), "--part", "encoder", "--widths", "4,8", "--image", "6"])
+    assert shapes(path) == {"sample": [1, 3, 6, 6], "latent_parameters": [1, 8, 3, 3]}
+
+
+def test_the_page_lists_every_builder():
+    page = (Path(__file__).parents[2] / "docs" / "models.md").read_text()
+    assert sorted(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)) == sorted(BUILDERS)
 
 
 @pytest.mark.parametrize(
