@@ -164,11 +164,13 @@ class _Run:
 
     def contract(self, step: _Step) -> np.ndarray:
         product, type = step.product, self.wide_type(step.node.types[0])
+        space = shape_at(product.types[0].shape, self.env)
+        if 0 in space:  # nothing to read, so that a view may well read nothing where it repeats
+            return np.zeros(shape_at(type.shape, self.env), type.dtype.numpy)
         factors = [
             self.compact(original, self.values[value])
             for original, value in zip(product.inputs, step.reads, strict=True)
         ]
-        space = shape_at(product.types[0].shape, self.env)
         result = sum_of_products(*factors, space, step.node.attrs["count"], type.dtype.compute.numpy)
         return result.astype(type.dtype.numpy, copy=False)
 

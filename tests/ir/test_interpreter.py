@@ -13,9 +13,10 @@ from luminal_onnx.ir.builder import Builder
 from luminal_onnx.ir.contraction import sum_of_products
 from luminal_onnx.ir.graph import Graph
 from luminal_onnx.ir.interpreter import run
-from luminal_onnx.plan.dims import Range, symbol
+from luminal_onnx.plan.dims import Range, index_symbol, symbol
 from luminal_onnx.plan.dtypes import bfloat16, bool_, float16, float32, float64, int8, int32, int64
 from luminal_onnx.plan.errors import InvalidInput, LuminalError
+from luminal_onnx.plan.view import select
 from tolerances import REDUCTION, assert_close
 
 N = symbol("n")
@@ -195,6 +196,16 @@ def test_a_product_that_is_used_twice_is_computed():
     total, squares = run(b.graph, [fed])
     np.testing.assert_array_equal(total, (fed * fed).sum(1))
     np.testing.assert_array_equal(squares, fed * fed)
+
+
+@pytest.mark.parametrize("extent", [0, symbol("n")])
+def test_products_of_what_has_no_elements(extent):
+    b = Builder("", {"n": Range(0, 2, 4)})
+    x, w = b.input("x", float32, (extent, 4)), b.input("w", float32, (4, 3))
+    first = b.view(x, select((extent, 4), (extent, 3, 4), [0, index_symbol(2)], b.ranges))
+    b.output("y", b.reduce("sum", b("mul", first, b.transpose(w, (1, 0))), [2]))
+    (y,) = run(b.graph, [np.zeros((0, 4), np.float32), np.ones((4, 3), np.float32)])
+    assert y.shape == (0, 3) and y.dtype == np.float32
 
 
 def test_values_are_freed_after_their_last_use():
