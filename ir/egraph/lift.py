@@ -42,6 +42,7 @@ def lift(graph: Graph, handles: Handles) -> Lifted:
     lifted = Lifted(nodes, {id(node): number for number, node in enumerate(nodes)})
     constants = splat_constants(nodes)
     for number, node in enumerate(nodes):
+        lifted.add("lift-level", number, 2 * number)  # between two levels is room for what rules make
         type = node.types[0]
         shape, dtype = squeezed(type.shape), DTYPE_CODES[type.dtype]
         if id(node) in constants:

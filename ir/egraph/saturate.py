@@ -20,13 +20,16 @@ from .spaces import check_spaces
 _NAMES = "(seq (saturate (run recognised)) (saturate (run attention)) (saturate (run products)) (saturate (run facts)))"
 
 
+_STEPS = 4  # iterations between two looks at the limits
+
+
 @dataclass(frozen=True)
 class Limits:
     """When saturation stops though it is not finished."""
 
     rounds: int = 40
     iterations: int = 60
-    rows: int = 4_000_000
+    rows: int = 2_000_000
     seconds: float = 60.0
 
 
@@ -88,20 +91,25 @@ def attempt(graph: Graph, limits: Limits, without: Collection[str] = (), extra: 
     for relation, rows in lifted.rows.items():
         engine.insert(relation, rows)
     report = SaturationReport()
+    watch = _Watch(limits, report, engine, started)
     counts = engine.run("(saturate (run lift))")
     answered: dict[str, set[tuple]] = {name: set() for name in DEMANDS}
-    planted = " (run extra)" if extra else ""
-    schedule = (
-        f"(seq (saturate (run facts)) (repeat {limits.iterations} (seq (run fuse) (run views) (run rows){planted}))"
-        " (run commute) (saturate (run facts)) (run matmul) (run matmul))"
-    )
+    step = f"(repeat {_STEPS} (seq (run fuse) (run views) (run rows){' (run extra)' if extra else ''}))"
     joined: dict[int, Joined] | None = None
     while True:
-        counts.add(engine.run(schedule))
+        counts.add(engine.run("(saturate (run facts))"))
+        changed = counts.updated
+        for _ in range(0, limits.iterations, _STEPS):
+            counts.add(engine.run(step))
+            changed |= counts.updated
+            if not counts.updated or watch.is_over():
+                break
+        counts.add(engine.run("(seq (run commute) (saturate (run facts)) (run matmul) (run matmul))"))
+        changed |= counts.updated
         report.rounds += 1
-        fresh = answer(engine, handles, answered)
+        fresh = 0 if watch.is_over() else answer(engine, handles, answered)
         report.demands += fresh
-        if not fresh and not counts.updated:
+        if not fresh and not changed:
             if joined is not None:
                 break
             # Which products may be joined can only be said when all are known.
@@ -109,9 +117,8 @@ def attempt(graph: Graph, limits: Limits, without: Collection[str] = (), extra: 
             joined = join_siblings(engine, handles, lifted)
             if not joined:
                 break
-            counts.add(engine.run("(run siblings)"))
-        report.stop = _limit_met(report, limits, engine, started)
-        if report.stop != "saturated":
+            counts.add(engine.run("(seq (run siblings) (run siblings))"))  # the joined ones, then their levels
+        if watch.is_over():
             break
     counts.add(engine.run(_NAMES))
     while answer(engine, handles, answered):
@@ -143,9 +150,20 @@ def answer(engine: Engine, handles: Handles, answered: dict[str, set[tuple]]) ->
     return fresh
 
 
-def _limit_met(report: SaturationReport, limits: Limits, engine: Engine, started: float) -> str:
-    if report.rounds >= limits.rounds:
-        return "rounds"
-    if engine.size() > limits.rows:
-        return "rows"
-    return "seconds" if time.perf_counter() - started > limits.seconds else "saturated"
+class _Watch:
+    """Tells when a limit is met, and notes which in the report."""
+
+    def __init__(self, limits: Limits, report: SaturationReport, engine: Engine, started: float) -> None:
+        self.limits, self.report, self.engine, self.started = limits, report, engine, started
+
+    def is_over(self) -> bool:
+        if self.report.stop == "saturated":
+            self.report.stop = self._limit_met()
+        return self.report.stop != "saturated"
+
+    def _limit_met(self) -> str:
+        if self.report.rounds >= self.limits.rounds:
+            return "rounds"
+        if self.engine.size() > self.limits.rows:
+            return "rows"
+        return "seconds" if time.perf_counter() - self.started > self.limits.seconds else "saturated"

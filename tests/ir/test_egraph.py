@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from search_graphs import Net, convolutional, encoder, indexing
 from search_tools import Eyes, Oracle, built, space_of
 
-from luminal_onnx.ir.egraph.culprits import smallest_set
+from luminal_onnx.ir.egraph.culprits import culprits, smallest_set
 from luminal_onnx.ir.egraph.engine import Engine, FactConflict, split_commands
 from luminal_onnx.ir.egraph.handles import Handles, over_shape, squeezed, squeezed_expr, squeezed_view
 from luminal_onnx.ir.egraph.lift import pushable, splat_bits
@@ -255,6 +256,19 @@ def test_a_rule_that_only_changes_values_is_found_by_running_programs():
     assert smallest_set(differs, extra=(planted,)) == ("erase-sign",)
 
 
+def test_the_search_for_culprits_ends_when_its_time_is_over():
+    planted = '(rule ((= r (E1 "cast" a d))) ((union r a)) :ruleset extra :name "erase-cast")'
+    assert culprits(indexing(), Limits(), extra=(planted,)) == ("erase-cast",)
+    names = culprits(indexing(), Limits(seconds=0.0), extra=(planted,))
+    assert "erase-cast" in names and len(names) > 20
+
+
+def test_the_search_for_culprits_asks_no_more_once_it_is_over():
+    asked = []
+    smallest_set(lambda dropped: bool(asked.append(dropped)), is_over=lambda: len(asked) >= 3)
+    assert len(asked) == 3
+
+
 # Saturation
 
 
@@ -272,6 +286,15 @@ def test_a_limit_stops_saturation_and_is_reported(limits: Limits, stop: str):
     result = space_of(graph, limits=limits).best()
     assert any(stop in note for note in result.report.notes)
     Oracle(graph).check(result.program)
+
+
+@pytest.mark.parametrize("limits, stop", [(Limits(rows=3000), "rows"), (Limits(seconds=0.2), "seconds")])
+def test_limits_hold_within_a_round(limits: Limits, stop: str):
+    """A rule that never ends: E1 of itself once more, at every iteration."""
+    endless = '(rule ((= r (E1 "neg" a d))) ((E1 "neg" r d)) :ruleset extra :name "endless")'
+    graph, _ = built(lambda net: net("exp", net("neg", net.input("x", float32, (3, 4)))))
+    report = saturate(graph, replace(limits, iterations=10**6, rounds=10**6), extra=(endless,)).report
+    assert report.stop == stop and report.rounds <= 1 and report.seconds < 20
 
 
 def test_the_identity_view_of_a_squeezed_shape_needs_no_copy():
