@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from luminal_onnx.extras import needs_compile_extra
 from luminal_onnx.plan.buckets import bucket_of
+from luminal_onnx.plan.control import decisions
 from luminal_onnx.plan.errors import InvalidInput, MissingDependency, VerificationFailed
 from luminal_onnx.plan.records import KernelStep, LtStep, Plan
 from luminal_onnx.plan.signature import joined_signature
@@ -215,7 +216,10 @@ def compile_to(
 
 
 def statistics(plan: Plan) -> dict[str, Any]:
-    """Count what a plan holds: kernels by template, library calls, and steps that are neither, which the host would do."""
+    """Count what a plan holds: kernels by template, library calls, and steps that are neither, which the host would do.
+
+    `decisions` names the scalars that the host looks at to know what comes next.
+    """
     steps = list(plan.steps())
     templates: dict[str, int] = {}
     for step in steps:
@@ -230,6 +234,7 @@ def statistics(plan: Plan) -> dict[str, Any]:
         "distinct_kernels": len(sources),
         "cublaslt_calls": calls,
         "host_ops": len(steps) - sum(templates.values()) - calls,
+        "decisions": decisions(plan.root),
         "templates": dict(sorted(templates.items())),
     }
 

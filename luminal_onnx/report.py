@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from luminal_onnx.plan.buckets import Bucket, bucket_of
+from luminal_onnx.plan.control import placed_steps
 from luminal_onnx.plan.records import KernelStep, Plan, Port
 from luminal_onnx.plan.signature import InputPort, OutputPort
 from luminal_onnx.runtime.binding import plan_memory_for
@@ -154,6 +155,7 @@ def summarize(artifact: Artifact, path: Path) -> dict[str, Any]:
         "weight_bytes": weight_bytes(artifact.plans(artifact.arches[0])),
         "peak_bytes": _whole_peak(artifact, buckets),
         "host_ops": manifest["statistics"]["host_ops"],
+        "decisions": manifest["statistics"].get("decisions", []),
         "verification": manifest["verification"],
         "warnings": manifest["warnings"],
         "seconds": manifest["seconds"],
@@ -179,6 +181,8 @@ def print_compiled(summary: dict[str, Any], source: str) -> None:
     kernels = f"{_count(statistics['kernels'], 'kernel')} ({statistics['distinct_kernels']} distinct)"
     calls = _count(statistics["cublaslt_calls"], "cuBLASLt call")
     table.add_row("became", f"{kernels}, {calls}, {_count(statistics['host_ops'], 'host op')}")
+    if statistics["decisions"]:
+        table.add_row("read back", "\n".join(statistics["decisions"]))
     if templates:
         table.add_row("kernels", templates)
     table.add_row("memory", _memory_text(summary))
@@ -270,7 +274,7 @@ def details(artifact: Artifact, path: Path) -> dict[str, Any]:
     """Return everything `inspect` shows of an artifact."""
     rows = []
     for bucket, plan in enumerate(artifact.plans(artifact.arches[0])):
-        for position, step in enumerate(plan.steps()):
+        for position, (step, inside) in enumerate(placed_steps(plan.root)):
             is_kernel = isinstance(step, KernelStep)
             record = step.kernel if is_kernel else step.matmul
             rows.append(
@@ -281,6 +285,7 @@ def details(artifact: Artifact, path: Path) -> dict[str, Any]:
                     "name": record.name if is_kernel else f"{record.m}x{record.n}x{record.k} {record.type_a}",
                     "grid": [str(size) for size in record.grid] if is_kernel else [],
                     "block": list(record.block) if is_kernel else [],
+                    "inside": list(inside),
                     "covers": list(step.origin),
                 }
             )
@@ -300,6 +305,8 @@ def print_details(found: dict[str, Any]) -> None:
     table.add_row("memory", _memory_text(found))
     table.add_row("checked", _checked_text(found["verification"]))
     table.add_row("host ops", str(found["host_ops"]))
+    if found["decisions"]:
+        table.add_row("read back", "\n".join(found["decisions"]))
     _show(table)
     for number, bucket in enumerate(found["buckets"]):
         console.print()
@@ -310,14 +317,17 @@ def print_details(found: dict[str, Any]) -> None:
 
 def _steps_table(rows: Sequence[dict[str, Any]]) -> Table:
     steps = Table(box=None, pad_edge=False)
-    for column in ("#", "kernel", "grid", "block", "covers"):
+    nested = any(row["inside"] for row in rows)
+    for column in ("#", *(["in"] if nested else []), "kernel", "grid", "block", "covers"):
         whole = column == "kernel" and console.width >= 100  # names are for copying
         steps.add_column(column, overflow="fold", no_wrap=whole, justify="right" if column == "#" else "left")
     for row in rows:
         covers = ", ".join(row["covers"][:4]) + (
             f" and {len(row['covers']) - 4} more" if len(row["covers"]) > 4 else ""
         )
-        steps.add_row(str(row["step"]), row["name"], _grid_text(row["grid"]), "x".join(map(str, row["block"])), covers)
+        where = [", ".join(row["inside"])] if nested else []
+        size = _grid_text(row["grid"]), "x".join(map(str, row["block"]))
+        steps.add_row(str(row["step"]), *where, row["name"], *size, covers)
     return steps
 
 

@@ -147,6 +147,40 @@ def buffers_of(tree: Tree) -> set[int]:
     return found
 
 
+def placed_steps(tree: Tree, inside: tuple[str, ...] = ()) -> Iterator[tuple[Step, tuple[str, ...]]]:
+    """Yield every step as `steps_of` does, with the loops and branches that it stands in, such as "t < n" and "else"."""
+    if isinstance(tree, Segment):
+        for step in tree.steps:
+            yield step, inside
+    elif isinstance(tree, Loop):
+        yield from placed_steps(tree.body, (*inside, loop_text(tree)))
+    elif isinstance(tree, If):
+        yield from placed_steps(tree.then, (*inside, "if"))
+        yield from placed_steps(tree.otherwise, (*inside, "else"))
+    elif isinstance(tree, Sequence):
+        for child in tree.children:
+            yield from placed_steps(child, inside)
+
+
+def loop_text(loop: Loop) -> str:
+    """Return how often a loop runs, such as "t < n", or "t < 8 while true" with a condition."""
+    limit = loop.trip if loop.trips is None else f"{loop.trip} < {loop.trips}"
+    return limit if loop.condition is None else f"{limit} while true"
+
+
+def decisions(tree: Tree) -> list[str]:
+    """Return what a run must look at to know what comes next, one entry a node; a run reads each as often as it gets there."""
+    found = []
+    for node in walk(tree):
+        if isinstance(node, If):
+            found.append("a branch")
+        elif isinstance(node, Size):
+            found.append(f"size {node.symbol} in {node.least}..{node.most}")
+        elif isinstance(node, Loop) and node.condition is not None:
+            found.append(f"the condition of loop {loop_text(node)}")
+    return found
+
+
 def bound_symbols(tree: Tree) -> set[str]:
     """Return the symbols that get their values from nodes of the tree, not from the shapes of inputs."""
     found: set[str] = set()

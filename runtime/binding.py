@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from ..plan.control import If, Loop
+from ..plan.dims import evaluate
 from ..plan.errors import LuminalError
 from ..plan.records import Buffer, Plan
 from .launches import numbers
@@ -118,7 +120,7 @@ def bind(plan: Plan, dims: Mapping[str, int], surveyed: Survey | None = None) ->
     fed = {name: value for name, value in dims.items() if name not in found.late}
     storage = place_values(plan, found, fed)
     buffers = {buffer.id: buffer for buffer in plan.buffers}
-    _check_loops(found, buffers, storage)
+    _check_sizes(found, buffers, storage, fed)
     passage = outcome = None
     if not found.root.decides:
         walk = Walk(storage, buffers, fed)
@@ -144,13 +146,30 @@ def _outcome(plan: Plan, walk: Walk) -> Outcome:
     return Outcome(slots, shapes)
 
 
-def _check_loops(found: Survey, buffers: Mapping[int, Buffer], storage: Storage) -> None:
-    """Raise LuminalError if values that a loop hands on do not have one size."""
-    for span in found.spans:
-        for carried in span.loop.carried:
-            sizes = {name: storage.sizes[buffer] for name, buffer in vars(carried).items()}
-            if len(set(sizes.values())) > 1:
-                told = ", ".join(
-                    f"{name} {buffers[getattr(carried, name)].name!r} {size}" for name, size in sizes.items()
+def _check_sizes(found: Survey, buffers: Mapping[int, Buffer], storage: Storage, dims: Mapping[str, int]) -> None:
+    """Raise LuminalError if values that a loop or branch hands on do not have one size, as far as that is known now."""
+
+    def check(what: str, **same: int) -> None:
+        known = {name: storage.sizes[buffer] for name, buffer in same.items() if buffer in storage.fixed}
+        if len(set(known.values())) > 1:
+            told = ", ".join(f"{name} {buffers[same[name]].name!r} {size}" for name, size in known.items())
+            raise LuminalError(f"{what} hands on values of different bytes: {told}")
+
+    for node in found.root.below():
+        if isinstance(node.tree, If):
+            for merged in node.tree.results:
+                check("a branch", **vars(merged))
+        if not isinstance(node.tree, Loop):
+            continue
+        loop = node.tree
+        for carried in loop.carried:
+            check(f"the loop over {loop.trip!r}", **vars(carried))
+        if loop.trips is None or loop.count is not None or symbols_in([loop.trips]) & found.late:
+            continue
+        trips = max(evaluate(loop.trips, dims), 0)
+        for row in loop.rows:
+            if {row.row, row.result} <= storage.fixed and trips * storage.sizes[row.row] != storage.sizes[row.result]:
+                raise LuminalError(
+                    f"the loop over {loop.trip!r} collects {trips} rows of {storage.sizes[row.row]} bytes "
+                    f"({buffers[row.row].name!r}) in {storage.sizes[row.result]} ({buffers[row.result].name!r})"
                 )
-                raise LuminalError(f"the loop over {span.loop.trip!r} carries values of different bytes: {told}")

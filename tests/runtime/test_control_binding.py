@@ -129,9 +129,19 @@ def test_carried_values_must_have_one_size():
     loop = Loop("t", 2, block([mix(new, x, x, N)]), (Carried(h, state, new, last),))
     plan = m.plan(loop, [last], **RANGES)
     plan.validate()
-    with pytest.raises(LuminalError, match="carries values of different bytes: initial 'h' 16, .*, next 't3' 24"):
+    with pytest.raises(LuminalError, match="hands on values of different bytes: initial 'h' 16, .*, next 't3' 24"):
         bind(plan, {"steps": 2, "n": 4})
     assert bind(plan, {"steps": 0, "n": 4}).outcome.shapes == ((4,),)
+
+
+def test_rows_must_fill_their_result():
+    m = Maker()
+    x = m.input("x", STEPS, N)
+    new, rows = m.temp(N), m.temp(STEPS, N)
+    loop = Loop("t", STEPS + 1, block([mix(new, x, x, N)]), (), (Row(new, rows),))
+    plan = m.plan(loop, [rows], **RANGES)
+    with pytest.raises(LuminalError, match=r"collects 3 rows of 16 bytes \('t1'\) in 32 \('t2'\)"):
+        bind(plan, {"steps": 2, "n": 4})
 
 
 def test_an_output_must_have_the_size_of_its_buffer():
