@@ -194,13 +194,15 @@ def run(
             outputs = session.run(None, feeds.arrays)
         names = [port.name for port in session.signature.outputs]
         device = session.device
+        read_backs = session.report()["read_backs"] // iterations
     if save_outputs:
         save_arrays(save_outputs, names, outputs)
     rows = report.describe_arrays(names, outputs)
     if as_json:
-        _print_json({"device": device, "dims": feeds.sizes, "made_up": feeds.made_up, "outputs": rows})
+        told = {"device": device, "dims": feeds.sizes, "made_up": feeds.made_up}
+        _print_json({**told, "read_backs": read_backs, "outputs": rows})
     else:
-        report.print_arrays(rows, feeds, device)
+        report.print_arrays(rows, feeds, device, read_backs)
 
 
 @cli.command("bench")

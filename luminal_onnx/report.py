@@ -386,11 +386,14 @@ def describe_arrays(names: Sequence[str], arrays: Sequence[np.ndarray]) -> list[
     return rows
 
 
-def print_arrays(rows: Sequence[dict[str, Any]], feeds: Feeds, device: str) -> None:
-    """Print outputs, one line each, under a line that says where and on what they were computed."""
+def print_arrays(rows: Sequence[dict[str, Any]], feeds: Feeds, device: str, read_backs: int) -> None:
+    """Print outputs, one line each, under a line that says where and on what they were computed, and how many scalars a
+    run read back to decide what comes next."""
     sizes = ", ".join(f"{name}={size}" for name, size in feeds.sizes.items())
     made_up = f"made-up values for {', '.join(feeds.made_up)}" if feeds.made_up else "the given inputs"
     console.print(f"on {device}, {f'at {sizes}, ' if sizes else ''}{made_up}", style="italic")
+    if read_backs:
+        console.print(f"{_count(read_backs, 'scalar')} read back to decide what comes next", style="italic")
     table = Table(box=None, pad_edge=False)
     for column in ("output", "type", "min", "max", "mean", "first values"):
         table.add_column(column, justify="right" if column in ("min", "max", "mean") else "left")
