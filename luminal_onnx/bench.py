@@ -38,6 +38,7 @@ def bench(
             "throughput_per_s": 1.0 / in_a_row,
             "launches": len(bound.launches),
             "read_backs": bound.read_backs,
+            "graphs": bound.graphs,
             "memory": session.memory_bytes(),
         }
         if profiled:
@@ -65,11 +66,13 @@ def format_bench(found: Mapping[str, Any]) -> str:
             f"device      {found['device']}" + (f", {dims}" if dims else ""),
             f"latency     {latency} ms ({found['iterations']} runs)",
             f"in a row    {found['in_a_row_ms']:.4f} ms a run, {found['throughput_per_s']:.1f} runs a second",
-            f"launches    {found['launches']} {_how(found['read_backs'])}",
+            f"launches    {found['launches']} {_how(found)}",
             f"memory      {found['memory']['total'] / 2**20:.1f} MiB on the device",
         ]
     )
 
 
-def _how(read_backs: int) -> str:
-    return f"with {read_backs} scalars read back to decide what comes next" if read_backs else "in one CUDA graph"
+def _how(found: Mapping[str, Any]) -> str:
+    graphs, read_backs = found["graphs"], found["read_backs"]
+    text = "in one CUDA graph" if graphs == 1 else f"with {graphs} CUDA graphs"
+    return text + (f", {read_backs} scalars read back to decide what comes next" if read_backs else "")

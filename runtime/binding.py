@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -16,6 +16,9 @@ from .memory import MemoryPlan
 from .storage import Slots, Storage, place_values
 from .survey import Node, Survey, survey, symbols_in
 from .walk import Passage, Passages, Read, Walk
+
+
+LONGEST_PASSAGE = 20_000  # launches
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,8 @@ class BoundPlan:
 
     Slots are places for values (see `storage`). `sizes` are bytes by slot. `owned` are the slots of outputs that some step
     writes: they have storage of their own; `memory` places the other temporaries. `passage` has every launch of a run in
-    order, and `outcome` where it leaves the outputs; both are None if the plan decides some of that while it runs.
+    order, and `outcome` where it leaves the outputs; both are None if the plan decides some of that while it runs, or
+    if there is too much of it to be written down.
     """
 
     plan: Plan
@@ -54,6 +58,7 @@ class BoundPlan:
     outcome: Outcome | None
     _root: Node
     _buffers: Mapping[int, Buffer]
+    _long: frozenset[Node]
     _passages: Passages = field(default_factory=Passages)
 
     @property
@@ -73,8 +78,8 @@ class BoundPlan:
         return self.storage.memory
 
     @property
-    def decides(self) -> bool:
-        """Whether a run looks at scalars to know what comes next."""
+    def in_parts(self) -> bool:
+        """Whether a run goes from part to part, since what comes next is known only then."""
         return self.passage is None
 
     def room(self, slot: int) -> int:
@@ -96,7 +101,7 @@ class BoundPlan:
         if self.passage is not None and self.outcome is not None:
             target.run(self.passage)
             return self.outcome
-        walk = Walk(self.storage, self._buffers, self.dims, self._passages)
+        walk = Walk(self.storage, self._buffers, self.dims, self._passages, self._long)
         events = walk.visit(self._root)
         answer: int | None = None
         while True:
@@ -122,11 +127,26 @@ def bind(plan: Plan, dims: Mapping[str, int], surveyed: Survey | None = None) ->
     buffers = {buffer.id: buffer for buffer in plan.buffers}
     _check_sizes(found, buffers, storage, fed)
     passage = outcome = None
-    if not found.root.decides:
+    long = frozenset(_long_nodes(found, fed))
+    if not found.root.decides and found.root not in long:
         walk = Walk(storage, buffers, fed)
         passage = Passage(tuple(walk.visit(found.root)), {})
         outcome = _outcome(plan, walk)
-    return BoundPlan(plan, fed, storage, passage, outcome, found.root, buffers)
+    return BoundPlan(plan, fed, storage, passage, outcome, found.root, buffers, long)
+
+
+def _long_nodes(found: Survey, dims: Mapping[str, int]) -> Iterator[Node]:
+    """Yield the nodes whose launches are too many to be written down as one passage: their loops run trip by trip."""
+    counts: dict[Node, int] = {}
+    for node in reversed(list(found.root.below())):
+        count = len(node.steps) + sum(counts[child] for child in node.children)
+        if node.span is not None and not node.decides:
+            trips = node.span.loop.trips
+            known = trips is not None and not symbols_in([trips]) & found.late
+            count = (count + len(node.span.loop.rows)) * (max(evaluate(trips, dims), 0) if known else 1)
+        counts[node] = count
+        if count > LONGEST_PASSAGE and node.children:
+            yield node
 
 
 def plan_memory_for(plan: Plan, dims: Mapping[str, int]) -> MemoryPlan:

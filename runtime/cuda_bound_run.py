@@ -38,6 +38,11 @@ class BoundRun:
         return self._program.nodes
 
     @property
+    def graphs(self) -> int:
+        """How many graphs were made so far."""
+        return self._program.graphs
+
+    @property
     def launches(self) -> list[Launch]:
         """What a run launches, in order; where that is decided while running, what the last run did."""
         return self._program.launches

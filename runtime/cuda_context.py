@@ -73,7 +73,7 @@ class Context:
         for number, (port, feed) in enumerate(zip(bound.plan.inputs, feeds)):
             self._copy_in(self._arena + layout.offsets[port.buffer], feed, layout.staged.get(("in", number)))
         # Slots of parts of a plan that decides are numbered as they are met, so they are this very bound plan's own.
-        return self._programs.get((bound,) if bound.decides else shapes, lambda: self._build(bound, layout))
+        return self._programs.get((bound,) if bound.in_parts else shapes, lambda: self._build(bound, layout))
 
     def launch(self, bound: BoundPlan, program: Program) -> None:
         """Enqueue the work once."""

@@ -14,7 +14,7 @@ from .walk import Passage, Read
 if TYPE_CHECKING:
     from .cuda_context import Context
 
-REPLAYS_KEPT = 64  # graphs of parts, in each program
+REPLAYS_KEPT = 256  # graphs of parts, in each program
 
 
 class Addresses(dict[int, int]):
@@ -61,6 +61,11 @@ class Program:
     def nodes(self) -> int:
         """Nodes of all graphs."""
         return self.replay.nodes + sum(part.nodes for part in self.parts.values())
+
+    @property
+    def graphs(self) -> int:
+        """How many graphs there are."""
+        return sum(part.graph is not None for part in (self.replay, *self.parts.values()))
 
     @property
     def launches(self) -> list[Launch]:

@@ -17,7 +17,7 @@ from .input_dims import told
 _GRID_LIMITS = (2**31 - 1, 65535, 65535)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class KernelLaunch:
     """A kernel with its grid and scalars as numbers.
 
@@ -35,7 +35,7 @@ class KernelLaunch:
     late: Mapping[str, int] = field(default_factory=dict, compare=False)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class LtLaunch:
     """A library call whose record holds numbers only."""
 
@@ -45,7 +45,7 @@ class LtLaunch:
     origin: tuple[str, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class CopyLaunch:
     """A copy of `bytes` from the slot that it reads to the slot that it writes, on the device."""
 

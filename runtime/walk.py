@@ -6,7 +6,7 @@ lies in, and hands slots on.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Container, Generator, Mapping
 from dataclasses import dataclass
 
 from ..plan.control import If, Loop, Row, Size
@@ -77,7 +77,8 @@ def _symbols(node: Node, walk: Walk) -> tuple[str, ...]:
 class Walk:
     """One walk. `slots` says where the buffers' values lie, `late` what the symbols are that the plan has set so far.
 
-    With `passages`, what follows without a decision is yielded as a passage, else launch by launch.
+    With `passages`, what follows without a decision is yielded as a passage, but for what is too `long` for one; without,
+    everything comes launch by launch.
     """
 
     def __init__(
@@ -86,12 +87,14 @@ class Walk:
         buffers: Mapping[int, Buffer],
         dims: Mapping[str, int],
         passages: Passages | None = None,
+        long: Container[Node] = (),
     ) -> None:
         self.storage, self.buffers, self.fed = storage, buffers, dims
         self.dims = dict(dims)
         self.late: dict[str, int] = {}
         self.slots = {buffer.id: buffer.id for buffer in buffers.values() if buffer.kind != "temporary"}
         self._passages = passages
+        self._long = long
         self._states: list[int] = []  # of the loops that the walk is in
         self._sized: dict[tuple, tuple | None] = {}
 
@@ -106,7 +109,7 @@ class Walk:
     def visit(self, node: Node) -> Events:
         """Yield what there is to run in a node."""
         tree = node.tree
-        if self._passages is not None and not node.decides:
+        if self._passages is not None and not node.decides and node not in self._long:
             passage = self._passages.get(node, self)
             self.slots.update(passage.leaves)
             if passage.launches:

@@ -32,7 +32,7 @@ def recurrence(rows: bool = True, steps: int = 5) -> Plan:
 def test_a_state_takes_turns_between_two_places():
     bound = bind(recurrence(rows=False, steps=1), {"steps": 6, "n": 4})
     launches = bound.passage.launches
-    assert len(launches) == 6 and not bound.decides
+    assert len(launches) == 6 and not bound.in_parts
     written = [launch.writes[0] for launch in launches]
     assert written == [written[0], written[1]] * 3 and written[0] != written[1]
     assert [launch.reads[0] for launch in launches] == [1, *written[:-1]]  # the first trip reads the input itself
@@ -97,7 +97,7 @@ def test_the_first_to_write_in_a_trip_is_told_from_the_later_ones():
 def test_a_size_of_the_run_gets_room_for_the_most():
     plan = CASES["size_then_a_kernel_and_an_output_of_it"]().plan
     bound = bind(plan, {"n": 9})
-    assert bound.decides and bound.outcome is None
+    assert bound.in_parts and bound.outcome is None
     by_name = {buffer.name: buffer for buffer in plan.buffers}
     picked = by_name["t2"]
     assert picked.shape == (S,) and bound.sizes[picked.id] == 9 * 4

@@ -149,7 +149,7 @@ def test_a_bound_run_decides_again_each_time(gpu, tmp_path):
             found = profile(bound.bound_plan, times, Rates(1e12, 1e14, 1e13, 1e13), 1e-3)
             assert found["launches"] == len(times) and "mix" in format_profile(found)
         told = format_bench(bench(session, feeds, 3, 0.0, profiled=True))
-        assert f"launches    {2 * (reads - 1) + 1} with {reads} scalars read back" in told
+        assert f"launches    {2 * (reads - 1) + 1} with {reads - 1} CUDA graphs, {reads} scalars read back" in told
 
 
 def test_trips_of_a_loop_are_timed_once_and_copies_too(gpu, tmp_path):
@@ -195,3 +195,15 @@ def test_an_artifact_with_control_flow_needs_a_newer_reader(tmp_path):
             assert artifact.manifest["version"] == version
             assert artifact.plan("sm_90") == case.plan
             artifact.check()
+
+
+@pytest.mark.parametrize("most", [1, 7, 40])
+@pytest.mark.parametrize("name", ["nested_loops", "recurrence_with_rows", "matrix_products_in_a_loop", "outputs_that_share"])
+def test_loops_too_long_for_one_graph_run_trip_by_trip(name, most, gpu, tmp_path, monkeypatch):
+    monkeypatch.setattr("luminal_onnx.runtime.binding.LONGEST_PASSAGE", most)
+    case, session = opened(name, tmp_path)
+    with session:
+        for feeds in [*case.feeds, *reversed(case.feeds), *case.feeds]:
+            check(session.run(None, feeds), case.expected(**feeds))
+        report = session.report()
+        assert report["read_backs"] == 0 and (report["single_launches"] > 0) == (most < 40)
