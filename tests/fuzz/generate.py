@@ -30,7 +30,7 @@ from luminal_onnx.plan.dtypes import (
 from luminal_onnx.plan.errors import LuminalError
 from luminal_onnx.plan.view import select, windows
 
-from .oracle import Evaluation, expected_of
+from .oracle import Disturbed, Evaluation, expected_of
 
 LARGEST, WIDE_LARGEST = 3000, 30_000  # elements of one tensor, at the largest dims
 _SPACE, _WIDE_SPACE = 60_000, 1_500_000  # points of a product's space
@@ -82,11 +82,11 @@ class _Growth:
     dims: dict[str, int]
     feeds: dict[str, np.ndarray] = field(default_factory=dict)
     exact: Evaluation = None
-    noisy: list[Evaluation] = None
+    noisy: Disturbed = None
 
     def __post_init__(self) -> None:
         self.exact = Evaluation(self.feeds, self.dims)
-        self.noisy = [Evaluation(self.feeds, self.dims, np.random.default_rng(number)) for number in range(2)]
+        self.noisy = Disturbed(self.exact, 3)
 
 
 class Generator:
@@ -242,7 +242,7 @@ class Generator:
 
     def is_telling(self, x: Value) -> bool:
         growth = self.growths[0]
-        found = expected_of(x.dtype, growth.exact.of(x), [noisy.of(x) for noisy in growth.noisy])
+        found = expected_of(x.dtype, growth.exact.of(x), growth.noisy.of(x))
         if found.share < _TELLING:
             return False
         if not x.dtype.is_float or not found.values.size:

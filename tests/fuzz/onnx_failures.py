@@ -14,7 +14,7 @@ from onnx import helper
 
 from .failures import Failure, limited
 from .generate import Binding
-from .onnx_generate import OnnxCase, element_type, make_model, session_of
+from .onnx_generate import OnnxCase, element_type, make_model, runs, session_of
 from .oracle import expect
 
 SECONDS = 30
@@ -84,20 +84,10 @@ def shrunk_model(case: OnnxCase, failure: Failure, fails: Callable[[OnnxCase], b
     while progress:
         progress = False
         for smaller in _smaller(case):
-            if _runs(smaller) and fails(smaller):
+            if runs(smaller) and fails(smaller):
                 case, progress = smaller, True
                 break
     return case
-
-
-def _runs(case: OnnxCase) -> bool:
-    try:
-        session = session_of(case.model)
-        for feeds in case.feeds:
-            session.run(None, feeds)
-    except Exception:  # onnxruntime has kinds of its own for each sort of refusal
-        return False
-    return True
 
 
 def _smaller(case: OnnxCase) -> Iterator[OnnxCase]:

@@ -3,20 +3,24 @@
 A comparison flips, an argmax moves, a difference cancels: after a few operations a fixed tolerance is wrong for some
 elements and too wide for the rest. So the graph is evaluated again with every inexact operation disturbed by a few
 units in the last place of its dtype, and so is each use of its result, since kernels may compute a value again and
-round it otherwise. What moves little must be met closely; what moves much says nothing and is left out.
+round it otherwise. Where a function jumps (`jumps`) within what its operands may be off, samples fall on both sides. What
+moves little must be met closely; what moves much says nothing and is left out.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 from luminal_onnx.ir.graph import Graph, Node, TensorType, Value
 from luminal_onnx.ir.interpreter import run
-from luminal_onnx.ir.primitives import cast_dtype, primitive
+from luminal_onnx.ir.primitives import cast_dtype, primitive, shape_at
 from luminal_onnx.plan.dtypes import DType, float64
 from tolerances import ELEMENTWISE
+
+from .jumps import choices
 
 Feeds = Mapping[str, np.ndarray]
 Dims = Mapping[str, int]
@@ -36,16 +40,18 @@ _EXACT_ROWS = frozenset(_EXACT_TEXT.split())
 
 
 class Evaluation:
-    """Evaluates nodes in float64, each once; with `noise`, inexact operations are disturbed."""
+    """Evaluates nodes in float64, each once."""
 
-    def __init__(self, feeds: Feeds, dims: Dims, noise: np.random.Generator | None = None) -> None:
-        self.feeds, self.dims, self.noise = feeds, dict(dims), noise
-        self._known: dict[int, np.ndarray] = {}
-        self._inexact: set[int] = set()
+    def __init__(self, feeds: Feeds, dims: Dims) -> None:
+        self.feeds, self.dims = feeds, dict(dims)
+        self._known: dict[int, object] = {}
         self._kept: list[Node] = []  # so that no id is used twice
 
     def of(self, value: Value) -> np.ndarray:
         """Return the value's array; floats are float64."""
+        return self._of(value)
+
+    def _of(self, value: Value):
         stack = [value.node]
         while stack:
             node = stack[-1]
@@ -66,30 +72,93 @@ class Evaluation:
             return widened(self.feeds[node.attrs["name"]])
         if node.op == "constant":
             return widened(node.attrs["data"])
-        operands = [self._read(operand) for operand in node.inputs]
+        return self.computed(node, [self._known[id(operand.node)] for operand in node.inputs])
+
+    def computed(self, node: Node, operands: list[np.ndarray]) -> np.ndarray:
+        """Return what a node makes of these operands."""
         type = node.types[0]
         wide = TensorType(float64, type.shape) if type.dtype.is_float else type
-        rounds = type.dtype.is_float and _rounds(node)
-        if rounds and node.op == "reduce":
-            operands = [self._disturbed(operand, type.dtype) for operand in operands]
-        result = primitive(node.op).reference(operands, node.attrs, wide, self.dims)
+        return primitive(node.op).reference(operands, node.attrs, wide, self.dims)
+
+
+class Disturbed(Evaluation):
+    """Evaluates nodes several times side by side, with every inexact operation disturbed."""
+
+    def __init__(self, exact: Evaluation, samples: int = SAMPLES, seed: int = 0) -> None:
+        super().__init__(exact.feeds, exact.dims)
+        self.exact = exact
+        self.noises = [np.random.default_rng((seed, number)) for number in range(samples)]
+        self._inexact: set[int] = set()
+
+    def of(self, value: Value) -> list[np.ndarray]:
+        """Return one array a sample."""
+        return self._of(value)
+
+    def _evaluate(self, node: Node) -> list[np.ndarray]:
+        if not node.inputs:
+            return [self.exact.of(node.output)] * len(self.noises)
+        dtype = node.types[0].dtype
+        rounds = dtype.is_float and _rounds(node)
         carried = _carries(node) and any(id(operand.node) in self._inexact for operand in node.inputs)
-        if type.dtype.is_float and (rounds or carried):
+        if dtype.is_float and (rounds or carried):
             self._inexact.add(id(node))
-        return self._disturbed(result, type.dtype) if rounds else result
+        operands = [[self._read(operand, k) for operand in node.inputs] for k in range(len(self.noises))]
+        results = [self.computed(node, sample) for sample in operands]
+        if node.op == "elementwise" and any(operand.dtype.is_float for operand in node.inputs):
+            results = self._with_jumps(node, operands, results)
+        if not rounds:
+            return results
+        if node.op == "reduce" and node.attrs["fn"] == "sum":
+            results = [self._summed(node, k, operands[k][0], result) for k, result in enumerate(results)]
+        return [self._disturbed(k, result, dtype) for k, result in enumerate(results)]
 
-    def _read(self, operand: Value) -> np.ndarray:
-        array = self._known[id(operand.node)]
-        return self._disturbed(array, operand.dtype) if id(operand.node) in self._inexact else array
+    def _read(self, operand: Value, k: int) -> np.ndarray:
+        array = self._known[id(operand.node)][k]
+        return self._disturbed(k, array, operand.dtype) if id(operand.node) in self._inexact else array
 
-    def _disturbed(self, array: np.ndarray, dtype: DType) -> np.ndarray:
-        if self.noise is None:
-            return array
+    def _disturbed(self, k: int, array: np.ndarray, dtype: DType) -> np.ndarray:
         with np.errstate(all="ignore"):
             large = np.abs(array) > 0.5 * _LARGEST[dtype.name]  # kernels may well overflow here
             array = np.where(large & np.isfinite(array), np.inf, array)
-            relative, absolute = self.noise.uniform(-_ULPS, _ULPS, (2, *array.shape))
+            relative, absolute = self.noises[k].uniform(-_ULPS, _ULPS, (2, *array.shape))
             return array * (1 + relative * _EPSILON[dtype.name]) + absolute * _SMALLEST[dtype.name]
+
+    def _summed(self, node: Node, k: int, operand: np.ndarray, result: np.ndarray) -> np.ndarray:
+        """Disturb a sum as much as adding one term after the other may be off, which grows with their number."""
+        axes = tuple(range(operand.ndim - node.attrs["count"], operand.ndim))
+        terms = math.prod(shape_at(node.inputs[0].shape, self.dims)[axes[0] :]) if axes else 1
+        with np.errstate(all="ignore"):
+            mass = np.abs(operand).sum(axis=axes)
+            share = self.noises[k].uniform(-1, 1, result.shape) * terms / 8
+            off = share * mass * _EPSILON[node.types[0].dtype.compute.name]
+            return result + np.where(np.isfinite(off), off, 0.0)
+
+    def _with_jumps(
+        self, node: Node, operands: list[list[np.ndarray]], results: list[np.ndarray]
+    ) -> list[np.ndarray]:
+        """Let each sample fall on either side where an operand may be on either side of a jump."""
+        centres, radii = [], []
+        for position, operand in enumerate(node.inputs):
+            centre = self.exact.of(operand)
+            moved = [_distance(sample[position], centre) for sample in operands]
+            centres.append(centre)
+            radii.append(_SLACK * np.max(moved, axis=0) if operand.dtype.is_float else np.zeros(centre.shape))
+        sides = choices(node, centres, radii, lambda points: self.computed(node, points))
+        if sides is None:
+            return results
+        where, options = sides
+        for k, noise in enumerate(self.noises):
+            drawn = np.full(where.shape, k) if k < len(options) else noise.integers(0, len(options), where.shape)
+            results[k] = np.where(where, np.choose(drawn, options), results[k])
+        return results
+
+
+def _distance(array: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Return how far elements are apart: 0 between equal infinities or two NaN, infinite if only one is NaN."""
+    with np.errstate(all="ignore"):
+        same = (array == other) | (np.isnan(array) & np.isnan(other))
+        step = np.where(same, 0.0, np.abs(np.subtract(array, other, dtype=np.float64)))
+    return np.where(np.isnan(step), np.inf, step)
 
 
 def _rounds(node: Node) -> bool:
@@ -160,10 +229,10 @@ def expect(graph: Graph, feeds: Feeds, dims: Dims, seed: int = 0) -> list[Expect
     """Return what each output must be for these feeds. AssertionError if the interpreter contradicts its own nodes."""
     exact = run(graph, feeds, dims, wide=True)
     plain = Evaluation(feeds, dims)
-    samples = [Evaluation(feeds, dims, np.random.default_rng((seed, number))) for number in range(SAMPLES)]
+    disturbed = Disturbed(plain, SAMPLES, seed)
     found = []
     for name, value, array in zip(graph.output_names, graph.outputs, exact):
-        result = expected_of(value.dtype, array, [sample.of(value) for sample in samples])
+        result = expected_of(value.dtype, array, disturbed.of(value))
         with np.errstate(over="ignore"):
             stepwise = result.difference(plain.of(value).astype(value.dtype.numpy))
         assert stepwise is None, f"the interpreter contradicts its own nodes: output {name!r} {stepwise}"
@@ -182,9 +251,7 @@ def expected_of(dtype: DType, array: np.ndarray, samples: Iterable[np.ndarray]) 
     with np.errstate(all="ignore"):
         moved = np.zeros(array.shape)
         for sample in samples:
-            same = (sample == array) | (np.isnan(sample) & np.isnan(array))
-            step = np.where(same, 0.0, np.abs(sample - array))
-            moved = np.maximum(moved, np.where(np.isnan(step), np.inf, step))
+            moved = np.maximum(moved, _distance(sample, array))
         own = ELEMENTWISE[dtype.name]
         finite = np.isfinite(array)
         size = np.where(finite, np.abs(array), 0.0)
