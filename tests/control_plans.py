@@ -206,16 +206,19 @@ class Case:
     read_backs: Callable[..., int] = lambda **feeds: 0
 
 
-def write(path: Path, case: Case, gpu: bool = False) -> Path:
-    """Write an artifact with the case's plan; with `gpu` it holds what the fake GPU takes for machine code."""
+def write(path: Path, case: Case, gpu: bool = False, binaries: Any = None) -> Path:
+    """Write an artifact with the case's plan; with `gpu` it holds what the fake GPU takes for machine code, with `binaries`
+    real code."""
     from luminal_onnx.codegen.artifact import write_artifact
+
+    fake = {"sm_90": {source: f"cubin {source}".encode() for source in SOURCES}} if gpu else {}
 
     write_artifact(
         path,
         manifest_info={"model": {"name": "control", "sha256": "0" * 64}},
         plans={"sm_90": case.plan},
-        cubins={"sm_90": {source: f"cubin {source}".encode() for source in SOURCES}} if gpu else {},
-        ptx={},
+        cubins=fake if binaries is None else binaries.cubins,
+        ptx={} if binaries is None else binaries.ptx,
         sources=SOURCES,
         weights=case.weights,
     )
