@@ -22,19 +22,15 @@ DIMS: dict[str, list[dict[str, Any]]] = {
     "rapidocr-onnxruntime__ch_PP-OCRv4_det_infer": [
         {f"{_IMAGE}.1": "32*h", f"{_IMAGE}.2": "32*w", "h": (1, 8, 40), "w": (1, 8, 40)}
     ],
-    # A Scan over frames is unrolled.
-    "onnx-asr__wespeaker": [{"batch_size": _BATCH, "N": samples} for samples in (16000, 8013)],
     # Branches of different ranks, chosen by a size.
     "silero-vad__silero_vad": [{"input_d0": _BATCH, "input_d1": samples} for samples in (576, 288)],
-    "silero-vad__silero_vad_16k_op15": [{"batch": _BATCH, "sequence": 576}],
-    "silero-vad__silero_vad_half": [{"batch": _BATCH, "sequence": 576}],
-    # An LSTM over the sequence is unrolled.
-    "silero-vad__silero_vad_16k_sequence": [{"sequence_length": 1}, {"sequence_length": 31}],
-    # A GRU over frames is unrolled; how many axes the output has depends on the batch.
-    "speechmos__Run_1663829550_Stage_0": [{"batch_size": 1, "frames": frames} for frames in (120, 200)],
-    "speechmos__Run_1663915512_Stage_0": [{"batch_size": 1, "frames": frames} for frames in (120, 200)],
-    "speechmos__Run_1668423760_Stage_0": [{"batch_size": 1, "frames": frames} for frames in (120, 200)],
-    "speechmos__plcmos_v2": [{"batch_size": 1, "frames": frames} for frames in (200, 333)],
+    "silero-vad__silero_vad_16k_op15": [{"batch": _BATCH}],
+    "silero-vad__silero_vad_half": [{"batch": _BATCH}],
+    # How many axes the output has depends on the batch.
+    "speechmos__Run_1663829550_Stage_0": [{"batch_size": 1, "frames": (16, 120, 400)}],
+    "speechmos__Run_1663915512_Stage_0": [{"batch_size": 1, "frames": (16, 120, 400)}],
+    "speechmos__Run_1668423760_Stage_0": [{"batch_size": 1, "frames": (16, 120, 400)}],
+    "speechmos__plcmos_v2": [{"batch_size": 1, "frames": (7, 200, 400)}],
 }
 
 # The largest difference between onnxruntime with and without its own optimisations, as a share of the output's peak.
