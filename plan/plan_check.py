@@ -71,6 +71,12 @@ class _Check:
             if port.buffer not in scope.ready:
                 raise LuminalError(f"output {port.name!r} is never written")
             self.known(f"output {port.name!r}", (*port.shape, *self.buffers[port.buffer].shape), scope)
+        for buffer in plan.buffers:
+            if unknown := _symbols(buffer.shape) - scope.known - self.late:
+                raise LuminalError(
+                    f"buffer {buffer.id} ({buffer.name!r}) has dim {', '.join(sorted(unknown))}, "
+                    "which is the size of no input and which no node sets"
+                )
 
     def tree(self, tree: Tree, scope: _Scope) -> None:
         if isinstance(tree, Segment):

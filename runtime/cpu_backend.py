@@ -214,7 +214,8 @@ def _outputs(bound: BoundPlan, outcome: Outcome, values: _Values, wanted: Sequen
     for position in wanted:
         slot, shape = outcome.slots[position], outcome.shapes[position]
         array = values[slot][: math.prod(shape)].reshape(shape)
-        own = slot in bound.owned and slot not in given
+        roomy = values[slot].size > 2 * array.size  # much more than the value needs, which the caller would hold on to
+        own = slot in bound.owned and slot not in given and not roomy
         given.add(slot)
         outputs.append(array if own else array.copy())
     return outputs

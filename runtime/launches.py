@@ -37,12 +37,13 @@ class KernelLaunch:
 
 @dataclass(frozen=True, slots=True)
 class LtLaunch:
-    """A library call whose record holds numbers only."""
+    """A library call whose record holds numbers only. `varies` says that some depend on what the plan sets itself."""
 
     matmul: LtMatmul
     writes: tuple[int, ...]
     reads: tuple[int, ...]
     origin: tuple[str, ...]
+    varies: bool = False
 
 
 @dataclass(frozen=True, slots=True)

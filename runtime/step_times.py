@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from ..plan.dims import symbols
+from ..plan.dims import Dim, symbols
 from .binding import BoundPlan
 from .cuda_driver import destroy_quietly
 from .launches import CopyLaunch, KernelLaunch, Launch
@@ -135,15 +136,27 @@ class _Steps:
 
 
 def signature(launch: Launch) -> Any:
-    """Return what two launches must share to take equally long. What only says which trip of a loop it is does not count."""
-    if isinstance(launch, KernelLaunch):
-        late = launch.late.keys()
-        scalars = (
-            value
-            for dim, value in zip(launch.kernel.scalars, launch.scalars)
-            if isinstance(dim, int) or late.isdisjoint(symbols(dim))
-        )
-        return launch.kernel, launch.grid, tuple(scalars)
+    """Return what two launches must share to take equally long, or nearly so.
+
+    What only says which trip of a loop it is does not count; sizes that change from trip to trip do by their power of two.
+    """
     if isinstance(launch, CopyLaunch):
         return launch.bytes
-    return replace(launch.matmul, offset_a=0, offset_b=0, offset_c=0)
+    if isinstance(launch, KernelLaunch):
+        late = launch.late.keys()
+        grid = [_rough(size, dim, late) for size, dim in zip(launch.grid, launch.kernel.grid)]
+        fixed = [size for size, dim in zip(launch.scalars, launch.kernel.scalars) if _is_fixed(dim, late)]
+        return launch.kernel, tuple(grid), tuple(fixed)
+    if launch.varies:
+        record = launch.matmul
+        same = [value for value in vars(record).values() if not isinstance(value, int) or isinstance(value, bool)]
+        return (*same, *(size.bit_length() for size in (record.m, record.n, record.k, record.batch)))
+    return launch.matmul
+
+
+def _is_fixed(dim: Dim, late: AbstractSet[str]) -> bool:
+    return not late or isinstance(dim, int) or late.isdisjoint(symbols(dim))
+
+
+def _rough(size: int, dim: Dim, late: AbstractSet[str]) -> int:
+    return size if _is_fixed(dim, late) else -size.bit_length()

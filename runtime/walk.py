@@ -226,4 +226,4 @@ class Walk:
                 writes if len(use.begins) == len(writes) else tuple([slots[b] for b in step.writes if b in use.begins])
             )
             return KernelLaunch(step.kernel, *sized, writes, reads, step.origin, begins, self.late)
-        return LtLaunch(sized, writes, reads, step.origin)
+        return LtLaunch(sized, writes, reads, step.origin, bool(use.late))

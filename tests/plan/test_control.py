@@ -50,6 +50,8 @@ def step(writes, reads, *scalars):
 
 
 def plan(root, *outputs, buffers=BUFFERS):
+    if "made" not in bound_symbols(root):
+        buffers = tuple(replace(b, shape=(N, N)) if b.id == ROWS else b for b in buffers)
     inputs = tuple(Port(b.name, b.dtype, b.shape, b.id) for b in buffers[:3])
     ports = tuple(Port(buffers[at].name, buffers[at].dtype, buffers[at].shape, at) for at in outputs)
     return Plan("sm_90", buffers, inputs, ports, root, {"n": Range(1, 4, 64)})
@@ -169,6 +171,11 @@ FOUND_WRONG = {
 def test_unsound_trees_are_told(message):
     with pytest.raises(LuminalError, match=message):
         FOUND_WRONG[message].validate()
+
+
+def test_every_dim_has_a_value_somewhere():
+    with pytest.raises(LuminalError, match=r"buffer 6 \('rows'\) has dim made, which is the size of no input and which no"):
+        replace(plan(BRANCH, OUT), buffers=BUFFERS).validate()
 
 
 def test_a_shape_may_not_change_from_trip_to_trip():

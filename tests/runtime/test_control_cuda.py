@@ -88,7 +88,9 @@ def test_a_counted_loop_is_one_graph(gpu, tmp_path):
         assert report["read_backs"] == 0 and report["steps"] == 2
         with session.bind(feeds) as bound:
             trips = len(feeds["x"])
-            assert bound.nodes == len(bound.launches) == 3 * trips and bound.read_backs == 0  # one of the rows is copied
+            assert (
+                bound.nodes == len(bound.launches) == 3 * trips and bound.read_backs == 0
+            )  # one of the rows is copied
 
 
 def test_parts_between_decisions_are_captured_when_they_come_again(gpu, tmp_path):
@@ -165,6 +167,17 @@ def test_trips_of_a_loop_are_timed_once_and_copies_too(gpu, tmp_path):
         check(bound.outputs(), case.expected(**case.feeds[3]))
 
 
+def test_trips_of_growing_sizes_are_timed_by_powers_of_two(gpu, tmp_path):
+    case, session = opened("growing_temporary", tmp_path)
+    feeds = {"x": np.arange(64, dtype=np.float32), "h": np.ones(64, np.float32)}
+    with session, session.bind(feeds) as bound:
+        times = bound.time_steps()
+        found = profile(bound.bound_plan, times, Rates(1e12, 1e14, 1e13, 1e13), 1e-3)
+        assert len(times) == 3 * 64
+        counts = sorted(row["count"] for row in found["kernels"])
+        assert counts == [32, 32, 32, 32, 64]  # grids of one and of two blocks; the mix of the whole state
+
+
 def test_a_size_out_of_bounds_is_told_and_survived(gpu, tmp_path):
     case = CASES["size_then_a_kernel_and_an_output_of_it"]()
     narrow = replace(case.plan.root.children[1], most=2)
@@ -174,7 +187,9 @@ def test_a_size_out_of_bounds_is_told_and_survived(gpu, tmp_path):
     with InferenceSession(write(tmp_path / "m.luminal", case, gpu=True)) as session:
         for _ in range(2):
             check(session.run(None, {"x": few}), case.expected(few))
-            with pytest.raises(InvalidInput, match=r"size 's', known only when the model runs, is 3: expected 0..2 for n=4"):
+            with pytest.raises(
+                InvalidInput, match=r"size 's', known only when the model runs, is 3: expected 0..2 for n=4"
+            ):
                 session.run(None, {"x": many})
 
 
@@ -183,7 +198,9 @@ def test_more_trips_than_there_is_room_for_are_told_and_survived(gpu, tmp_path):
     with session:
         endless = {**case.feeds[0], "x": np.full((12, 4), -100, np.float32)}
         for feeds in case.feeds:
-            with pytest.raises(InvalidInput, match="loop over 't' makes more trips than the 9 that it was compiled for"):
+            with pytest.raises(
+                InvalidInput, match="loop over 't' makes more trips than the 9 that it was compiled for"
+            ):
                 session.run(None, endless)
             check(session.run(None, feeds), case.expected(**feeds))
 
@@ -198,7 +215,9 @@ def test_an_artifact_with_control_flow_needs_a_newer_reader(tmp_path):
 
 
 @pytest.mark.parametrize("most", [1, 7, 40])
-@pytest.mark.parametrize("name", ["nested_loops", "recurrence_with_rows", "matrix_products_in_a_loop", "outputs_that_share"])
+@pytest.mark.parametrize(
+    "name", ["nested_loops", "recurrence_with_rows", "matrix_products_in_a_loop", "outputs_that_share"]
+)
 def test_loops_too_long_for_one_graph_run_trip_by_trip(name, most, gpu, tmp_path, monkeypatch):
     monkeypatch.setattr("luminal_onnx.runtime.binding.LONGEST_PASSAGE", most)
     case, session = opened(name, tmp_path)

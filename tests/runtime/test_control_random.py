@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+import tolerances
 from control_plans import GPU_KERNELS, Case, Maker, block, bump, interpret, less, mix, pick, seen, write
 from fake_gpu import FakeDriver, install
 from luminal_onnx.plan.dims import Dim, Range, symbol
@@ -176,3 +177,14 @@ def test_sharing_memory_changes_nothing(seed, gpu, tmp_path):
             outputs = session.run(None, feeds)
             for output, wanted in zip(outputs, interpret(made.plan, {}, feeds), strict=True):
                 assert output.shape == wanted.shape and output.tobytes() == wanted.tobytes()
+
+
+@pytest.mark.parametrize("seed", range(100, 112))
+def test_the_checker_finds_nothing_and_results_are_right(seed, tmp_path):
+    made = RandomPlan(seed)
+    path = write(tmp_path / "m.luminal", Case(made.plan, {}, [], list))
+    with InferenceSession(path, device="cpu", check_kernels=True) as session:
+        for n in (4, 3):
+            feeds = feeds_for(seed, n)
+            for output, wanted in zip(session.run(None, feeds), interpret(made.plan, {}, feeds), strict=True):
+                tolerances.assert_close(output, wanted, tolerances.REDUCTION, vacuous_ok=True)
