@@ -177,7 +177,8 @@ class InferenceSession:
         return {**parts, "total": sum(parts.values())}
 
     def report(self) -> dict[str, Any]:
-        """Return what ran so far: device, arch, runs, steps of each kind, host operations, graphs, memory."""
+        """Return what ran so far: device, arch, runs, steps of each kind, host operations, graphs, memory, and how many
+        scalars were read back to decide what comes next (`read_backs`)."""
         backend = self._open()
         return {
             "device": backend.device,

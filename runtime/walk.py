@@ -61,14 +61,15 @@ class Passages:
 
 
 def _symbols(node: Node, walk: Walk) -> tuple[str, ...]:
-    """Return the symbols, set by the plan outside of the node, on which its launches depend."""
+    """Return the symbols, set by the plan outside of the node, on which its launches and the sizes of values depend."""
     found: set[str] = set()
     for part in node.below():
         for use in part.steps:
             found.update(use.late)
         if isinstance(part.tree, Loop):
             found |= symbols_in([part.tree.trips])
-            found |= {name for row in part.tree.rows for name in symbols_in(walk.buffers[row.row].shape)}
+    for buffer in (*node.outside, *node.defined):
+        found |= symbols_in(walk.buffers[buffer].shape)
     places = walk.storage.in_place
     found |= {places[buffer].trip for buffer in node.defined if buffer in places}
     return tuple(sorted(found - node.trips - set(walk.fed)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 
 import numpy as np
@@ -441,6 +442,35 @@ def loop_in_a_branch_after_a_size() -> Case:
 
 
 @case
+def everything_at_once() -> Case:
+    """A size, a loop that it bounds and a condition ends, its rows and its count, then a branch."""
+    m = Maker()
+    x, go = m.input("x", N), m.input("go", dtype=bool_)
+    w = m.weight("w", np.array([0.25], np.float32))
+    count, state, new, last, on = m.number(), m.temp(N), m.temp(N), m.temp(N), m.flag()
+    rows, doubled, other, result = m.temp(MADE, N), m.temp(MADE, N), m.temp(N), m.temp(N)
+    body = block([mix(new, state, x, N, t=T), bump(new, w, 1), less(on, new, 1)])
+    loop = Loop("t", S, body, (Carried(x, state, new, last),), (Row(new, rows),), (go, on), "made")
+    branch = If(go, block([mix(other, last, x, N)]), block([]), (Merged(other, x, result),))
+    tree = [seen(count, x, N), Size("s", count, 0, N), loop, mix(doubled, rows, rows, MADE * N), branch]
+    plan = m.plan(tree, [rows, doubled, last, result, count], n=RANGES["n"])
+
+    def expected(x, go):
+        state, rows = x, []
+        on = bool(go)
+        while on and len(rows) < (x > 0).sum():
+            state = mixed(state, x, len(rows))
+            state[0] += 0.25
+            rows.append(state)
+            on = state[0] < 1
+        rows = np.array(rows, np.float32).reshape(-1, len(x))
+        return [rows, mixed(rows, rows), state, mixed(state, x) if go else x, np.array((x > 0).sum())]
+
+    feeds = [{"x": values(n, seed=n), "go": np.array(go, bool)} for n in (4, 9, 13, 1) for go in (0, 1)]
+    return Case(plan, m.weights, feeds, expected, lambda x, go: 3 + len(expected(x, go)[0]))
+
+
+@case
 def growing_temporary() -> Case:
     """A value of the body that is longer in each trip."""
     m = Maker()
@@ -509,3 +539,11 @@ def outputs_that_share() -> Case:
         return [state, state, state, rows, h, rows]
 
     return Case(plan, {}, sequences(*TRIPS), expected)
+
+
+if __name__ == "__main__":  # writes data/format_v2.luminal, which must always load: keep it when the code changes
+    from pathlib import Path
+
+    from control_plans import write
+
+    write(Path(sys.argv[1]), everything_at_once())

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
 import tolerances
 from control_cases import CASES
 from control_plans import interpret, write
+from luminal_onnx.runtime.artifact import Artifact
 from luminal_onnx.runtime.session import InferenceSession
 
 
@@ -37,6 +39,17 @@ def test_runs_are_right_whatever_ran_before(name, checked, tmp_path):
             check(session.run(None, feeds), case.expected(**feeds))
             reads += case.read_backs(**feeds)
             assert session.report()["read_backs"] == reads
+
+
+def test_an_artifact_of_the_second_format_always_loads():
+    """Written by the release that made version 2 (`python tests/control_cases.py PATH`): it is read as it was meant."""
+    case = CASES["everything_at_once"]()
+    with Artifact.open(Path(__file__).parent / "data" / "format_v2.luminal") as artifact:
+        artifact.check()
+        assert artifact.manifest["version"] == 2 and artifact.plan("sm_90") == case.plan
+        with InferenceSession(artifact, device="cpu") as session:
+            for feeds in case.feeds:
+                check(session.run(None, feeds), case.expected(**feeds))
 
 
 @pytest.mark.parametrize("name", ["recurrence_with_rows", "branch_in_a_loop", "sizes_of_sizes_in_a_loop"])
