@@ -14,7 +14,7 @@ from .walk import Passage, Read
 if TYPE_CHECKING:
     from .cuda_context import Context
 
-REPLAYS_KEPT = 256  # graphs of parts, in each program
+NODES_KEPT = 20_000  # in the graphs of parts of one program
 
 
 class Addresses(dict[int, int]):
@@ -55,7 +55,9 @@ class Program:
     read_backs: int = 0
 
     def __post_init__(self) -> None:
-        self.parts: BoundedCache[Passage, Replay] = BoundedCache(REPLAYS_KEPT, self.drop)
+        self.parts: BoundedCache[Passage, Replay] = BoundedCache(
+            NODES_KEPT, self.drop, weigh=lambda passage, _: len(passage.launches)
+        )
 
     @property
     def nodes(self) -> int:

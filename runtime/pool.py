@@ -56,11 +56,21 @@ class Pool(Generic[Thing]):
 
 
 class BoundedCache(Generic[Key, Thing]):
-    """The `limit` values used last, by key; `drop` is called with each value that leaves."""
+    """The `limit` values used last, by key; `drop` is called with each value that leaves.
 
-    def __init__(self, limit: int, drop: Callable[[Thing], None] = lambda thing: None) -> None:
+    With `weigh`, a weight from 0 on by key and value, the limit is of the sum of weights; the value used last always stays.
+    """
+
+    def __init__(
+        self,
+        limit: int,
+        drop: Callable[[Thing], None] = lambda thing: None,
+        weigh: Callable[[Key, Thing], int] = lambda key, thing: 1,
+    ) -> None:
         self.limit = limit
         self._drop = drop
+        self._weigh = weigh
+        self._weight = 0
         self._values: OrderedDict[Key, Thing] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -72,11 +82,16 @@ class BoundedCache(Generic[Key, Thing]):
                 return self._values[key]
         made = make()
         with self._lock:
-            value = self._values.setdefault(key, made)
+            if key not in self._values:
+                self._values[key] = made
+                self._weight += self._weigh(key, made)
+            value = self._values[key]
             self._values.move_to_end(key)
             leaving = [made] if value is not made else []
-            while len(self._values) > self.limit:
-                leaving.append(self._values.popitem(last=False)[1])
+            while self._weight > self.limit and len(self._values) > 1:
+                old_key, old = self._values.popitem(last=False)
+                self._weight -= self._weigh(old_key, old)
+                leaving.append(old)
         for old in leaving:
             self._drop(old)
         return value
@@ -91,6 +106,7 @@ class BoundedCache(Generic[Key, Thing]):
         with self._lock:
             values = list(self._values.values())
             self._values.clear()
+            self._weight = 0
         for value in values:
             self._drop(value)
 

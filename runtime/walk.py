@@ -21,7 +21,7 @@ from .pool import BoundedCache
 from .storage import Storage
 from .survey import Node, StepUse, symbols_in
 
-PASSAGES_KEPT = 512
+LAUNCHES_KEPT = 20_000  # in the passages of one bound plan
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,9 @@ class Passages:
 
     def __init__(self) -> None:
         self._inputs: dict[Node, tuple[tuple[int, ...], tuple[str, ...]]] = {}
-        self._made: BoundedCache[tuple, Passage] = BoundedCache(PASSAGES_KEPT)
+        self._made: BoundedCache[tuple, Passage] = BoundedCache(
+            LAUNCHES_KEPT, weigh=lambda _, passage: 1 + len(passage.launches)
+        )
 
     def get(self, node: Node, walk: Walk) -> Passage:
         """Return the passage of a node that decides nothing, as a walk that stands before it needs it."""

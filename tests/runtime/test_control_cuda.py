@@ -116,7 +116,7 @@ def test_parts_between_decisions_are_captured_when_they_come_again(gpu, tmp_path
 
 
 def test_parts_that_never_come_again_are_not_captured(gpu, tmp_path, monkeypatch):
-    monkeypatch.setattr("luminal_onnx.runtime.cuda_program.REPLAYS_KEPT", 3)
+    monkeypatch.setattr("luminal_onnx.runtime.cuda_program.NODES_KEPT", 6)
     case, session = opened("loop_with_a_condition_and_a_limit", tmp_path)
     with session:
         feeds = case.feeds[-2]
@@ -127,6 +127,24 @@ def test_parts_that_never_come_again_are_not_captured(gpu, tmp_path, monkeypatch
             assert live in (None, len(gpu.live))
             live = len(gpu.live)
         assert session.report()["graphs_built"] == 0
+
+
+def test_memory_is_flat_however_often_a_run_decides_anew(gpu, tmp_path, monkeypatch):
+    monkeypatch.setattr("luminal_onnx.runtime.walk.LAUNCHES_KEPT", 20)
+    monkeypatch.setattr("luminal_onnx.runtime.cuda_program.NODES_KEPT", 20)
+    case, session = opened("everything_at_once", tmp_path)
+
+    def runs(seeds):
+        for seed in seeds:
+            feeds = {"x": np.random.default_rng(seed).standard_normal(13).astype(np.float32), "go": np.array(True)}
+            check(session.run(None, feeds), case.expected(**feeds))
+
+    with session:
+        runs(range(30))
+        held, live = session.memory_bytes(), len(gpu.live)
+        runs(range(90))
+        assert session.memory_bytes() == held and len(gpu.live) <= live + 10
+        assert session.report()["graphs_built"] > 0
 
 
 def test_a_bound_run_decides_again_each_time(gpu, tmp_path):
