@@ -109,7 +109,7 @@ class _Check:
             if why is not None:
                 raise LuminalError(f"{where} writes buffer {buffer}, {why}")
         scope.ready.update(step.writes)
-        if unknown := symbols_of(step) & self.late - scope.known:
+        if self.late and (unknown := symbols_of(step) & self.late - scope.known):
             raise LuminalError(f"{where} needs dim {', '.join(sorted(unknown))}, which has no value there")
 
     def loop(self, loop: Loop, scope: _Scope) -> None:

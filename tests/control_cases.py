@@ -31,7 +31,7 @@ def sequences(*sizes: tuple[int, int]) -> list[dict[str, np.ndarray]]:
     return [{"x": values(steps, n), "h": values(n, seed=1)} for steps, n in sizes]
 
 
-TRIPS = ((3, 4), (0, 4), (1, 4), (2, 5), (7, 8), (4, 1), (5, 33))
+TRIPS = ((3, 4), (0, 4), (1, 4), (2, 5), (7, 8), (4, 1), (5, 33), (3, 0), (0, 0))
 
 
 @case
