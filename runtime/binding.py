@@ -17,7 +17,6 @@ from .storage import Slots, Storage, place_values
 from .survey import Node, Survey, survey, symbols_in
 from .walk import Passage, Passages, Read, Walk
 
-
 LONGEST_PASSAGE = 20_000  # launches
 
 
@@ -127,7 +126,7 @@ def bind(plan: Plan, dims: Mapping[str, int], surveyed: Survey | None = None) ->
     buffers = {buffer.id: buffer for buffer in plan.buffers}
     _check_sizes(found, buffers, storage, fed)
     passage = outcome = None
-    long = frozenset(_long_nodes(found, fed))
+    long = frozenset(_long_nodes(found, storage, fed))
     if not found.root.decides and found.root not in long:
         walk = Walk(storage, buffers, fed)
         passage = Passage(tuple(walk.visit(found.root)), {})
@@ -135,15 +134,15 @@ def bind(plan: Plan, dims: Mapping[str, int], surveyed: Survey | None = None) ->
     return BoundPlan(plan, fed, storage, passage, outcome, found.root, buffers, long)
 
 
-def _long_nodes(found: Survey, dims: Mapping[str, int]) -> Iterator[Node]:
+def _long_nodes(found: Survey, storage: Storage, dims: Mapping[str, int]) -> Iterator[Node]:
     """Yield the nodes whose launches are too many to be written down as one passage: their loops run trip by trip."""
     counts: dict[Node, int] = {}
     for node in reversed(list(found.root.below())):
         count = len(node.steps) + sum(counts[child] for child in node.children)
         if node.span is not None and not node.decides:
-            trips = node.span.loop.trips
-            known = trips is not None and not symbols_in([trips]) & found.late
-            count = (count + len(node.span.loop.rows)) * (max(evaluate(trips, dims), 0) if known else 1)
+            known = not symbols_in([node.span.loop.trips]) & found.late
+            trips = evaluate(node.span.loop.trips, dims) if known else storage.limits.get(node.span, LONGEST_PASSAGE)
+            count = (count + len(node.span.loop.rows)) * max(trips, 0)
         counts[node] = count
         if count > LONGEST_PASSAGE and node.children:
             yield node
@@ -178,7 +177,8 @@ def _check_sizes(found: Survey, buffers: Mapping[int, Buffer], storage: Storage,
     for node in found.root.below():
         if isinstance(node.tree, If):
             for merged in node.tree.results:
-                check("a branch", **vars(merged))
+                if merged.result in storage.fixed:  # else the branches may give different shapes
+                    check("a branch", **vars(merged))
         if not isinstance(node.tree, Loop):
             continue
         loop = node.tree

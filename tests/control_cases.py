@@ -336,6 +336,30 @@ def branches_both_ways_and_nested() -> Case:
 
 
 @case
+def branches_of_different_shapes() -> Case:
+    """Each branch says how long its result is; what comes after knows that as a size."""
+    m = Maker()
+    x, go = m.input("x", N), m.input("go", dtype=bool_)
+    short, long, result, doubled = m.temp(N), m.temp(N * 2), m.temp(S), m.temp(S)
+    ones, twice, one, two, count = m.temp(N), m.temp(N * 2), m.number(), m.number(), m.number()
+    then = block([mix(short, x, x, N, t=1), mix(ones, x, x, N, t=999), seen(one, ones, N)])
+    half, rest = m.temp(N), m.temp(2, N)
+    copies = Loop("u", 2, block(mix(half, x, x, N, t=U)), (), (Row(half, rest),))
+    otherwise = block([copies, mix(long, rest, rest, N * 2), mix(twice, rest, rest, N * 2, t=999), seen(two, twice, N * 2)])
+    branch = If(go, then, otherwise, (Merged(short, long, result), Merged(one, two, count)))
+    tree = [branch, Size("s", count, 0, N * 2), mix(doubled, result, result, S)]
+    plan = m.plan(tree, [result, doubled], n=RANGES["n"])
+
+    def expected(x, go):
+        rest = np.concatenate([mixed(x, x, 0), mixed(x, x, 1)])
+        result = mixed(x, x, 1) if go else mixed(rest, rest)
+        return [result, mixed(result, result)]
+
+    feeds = [{"x": values(n, seed=n), "go": np.array(go, bool)} for n in (4, 9, 13, 1) for go in (0, 1)]
+    return Case(plan, {}, feeds, expected, lambda x, go: 2)
+
+
+@case
 def branch_in_a_loop() -> Case:
     """The state changes in some trips only, so that it may be many trips old; the loop itself has no condition."""
     m = Maker()

@@ -243,4 +243,4 @@ def test_loops_too_long_for_one_graph_run_trip_by_trip(name, most, gpu, tmp_path
         for feeds in [*case.feeds, *reversed(case.feeds), *case.feeds]:
             check(session.run(None, feeds), case.expected(**feeds))
         report = session.report()
-        assert report["read_backs"] == 0 and (report["single_launches"] > 0) == (most < 40)
+        assert report["read_backs"] == 0 and (report["single_launches"] > 0 or most == 40)
