@@ -11,9 +11,9 @@ from ..ir.graph import TensorType
 from ..ir.program import BranchKernel, LoopKernel, LtKernel, Program, RegionKernel, ScatterKernel, SizeRead, Tensor
 from ..ir.region import Region
 from ..ir.schedule import MATMUL_MMA, MATMULS, ROW_THREAD, classify_matmul
-from ..plan.control import Carried, If, Loop, Merged, Row, Segment, Sequence, Tree, buffers_of
+from ..plan.control import Carried, If, Loop, Merged, Row, Segment, Sequence, Tree, bound_symbols, buffers_of
 from ..plan.control import Size as SizeNode
-from ..plan.dims import Ranges, product
+from ..plan.dims import Range, Ranges, product, symbols
 from ..plan.errors import LuminalError
 from ..plan.records import Buffer, KernelRecord, KernelStep, LtStep, Plan, Port, Step
 from . import matmul, matmul_mma
@@ -60,10 +60,16 @@ class _Lowering:
             inputs=tuple(Port(name, type.dtype, type.shape, at) for name, type, at in self.program.inputs),
             outputs=tuple(Port(name, type.dtype, type.shape, at) for name, type, at in self.program.outputs),
             root=root,
-            ranges=dict(self.program.ranges),
+            ranges=self._ranges(root),
         )
         plan.validate()
         return Lowered(plan, self.sources, weights)
+
+    def _ranges(self, root: Tree) -> dict[str, Range]:
+        """Return the ranges of symbols that get a value: a size of the run that nothing needs is read no more."""
+        shown = {dim for _, type, _ in self.program.inputs for dim in type.shape if not isinstance(dim, int)}
+        known = {name for dim in shown for name in symbols(dim)} | bound_symbols(root)
+        return {name: r for name, r in self.program.ranges.items() if name in known or r.min == r.max}
 
     def _tree(self, program: Program, places: Mapping[int, int]) -> Tree:
         """Return the steps in segments; between them loops, branches, and the points at which sizes are read.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from luminal_onnx.codegen import lower
@@ -98,6 +100,11 @@ def test_the_plan_names_buffers_ports_and_weights():
     assert [port.shape for port in plan.outputs] == [(N, 4, 5), (24, 20)]
     assert [step.origin for step in plan.steps()] == [("MatMul_0",), ("Softmax_1",), ("Gelu_2",), ("Gelu_3",)]
     assert Plan.from_json(plan.to_json()) == plan
+
+
+def test_ranges_are_of_symbols_that_get_a_value():
+    ranges = {**RANGES, "never_read": Range(0, 1, 9), "fixed": Range(3, 3, 3)}
+    assert dict(lower(replace(mlp(), ranges=ranges), "sm_90").plan.ranges) == {**RANGES, "fixed": Range(3, 3, 3)}
 
 
 def test_equal_kernels_share_one_text():
