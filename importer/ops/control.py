@@ -159,15 +159,24 @@ def _rolled_loop(
 ) -> tuple[Value, ...]:
     node, importer = b.node, b.import_subgraph
     with trip_symbol(b, most) as trip:
+
+        def once(inner: Sequence[Value]) -> tuple[Value, list[Value], list[Value]]:
+            """Import the body and return whether it goes on, the states after it and its rows."""
+            results = importer(body, (b.dim_value(trip), b.constant(np.array(True)), *inner))
+            b.node, b.origin = node, (node.name,)
+            following = [
+                fitted(b, value, given.type, f"the state {info.name!r} after a trip")
+                for value, given, info in zip(results[1:], states, body.output[1:])
+            ]
+            return b.reshape(results[0], ()), following, list(results[1 + len(states) :])
+
         inner = [state(b, value.type) for value in states]
-        results = importer(body, (b.dim_value(trip), b.constant(np.array(True)), *inner))
-        b.node, b.origin = node, (node.name,)
-        again = b.reshape(results[0], ())
-        following = [
-            fitted(b, value, given.type, f"the state {info.name!r} after a trip")
-            for value, given, info in zip(results[1:], states, body.output[1:])
-        ]
-        rows = list(results[1 + len(states) :])
+        again, following, rows = once(inner)
+        counting = [_count_at(b, trip, *values) for values in zip(states, inner, following)]
+        if any(count is not None for count in counting):
+            inner = [known if count is None else count for known, count in zip(inner, counting)]
+            again, following, rows = once(inner)
+        inner = [value if count is None else state(b, value.type) for value, count in zip(inner, counting)]
         if _truth(b, start) is True and _truth(b, again) is True:
             if most is None:
                 b.fail("it never ends: there is no trip count, and its condition is always true")
@@ -185,6 +194,21 @@ def _rolled_loop(
         b.ranges[count] = Range(0, min(16, high), high)
         b.graph.sizes[count] = Size(made[-1], 0, high if symbols(most) & b.graph.sizes.keys() else most)
     return made
+
+
+def _count_at(b: NodeBuilder, trip: Dim, initial: Value, inner: Value, following: Value) -> Value | None:
+    """Return, as a function of the trip, a state that starts at a known number and grows by a fixed one every trip.
+
+    So what it indexes or slices is known to differ with the trip only. None for any other state.
+    """
+    first = b.known(initial) if initial.dtype.is_integer else None
+    if first is None or first.size != 1 or following.node.op != "elementwise" or following.node.attrs["fn"] != "add":
+        return None
+    steps = [b.known(value) for value in following.node.inputs if value != inner]
+    if len(steps) != 1 or steps[0] is None or steps[0].dtype == object or following.node.inputs.count(inner) != 1:
+        return None
+    at = first.reshape(-1)[0] + int(steps[0].reshape(-1)[0]) * trip
+    return b.cast(b.reshape(b.dim_value(at), inner.shape), inner.dtype)
 
 
 def _unrolled_loop(

@@ -308,3 +308,27 @@ def test_a_weight_of_a_body_is_a_constant_there_and_the_same_array() -> None:
     (loop,) = [node for node in graph.nodes() if node.op == "loop"]
     assert len(loop.inputs) == 3  # both states and the projected input
     assert sum(data.size > 8 for data in constants_of(graph).values()) == 3  # W, R and the biases, once each
+
+
+def test_a_state_that_counts_is_known_as_a_function_of_the_trip() -> None:
+    """Slices that begin where a counter stands, as exporters write them, are views, not copies by data."""
+    nodes = [
+        helper.make_node("Unsqueeze", ["i", "zero"], ["from"]),
+        helper.make_node("Add", ["i", "step"], ["i_next"]),
+        helper.make_node("Unsqueeze", ["i_next", "zero"], ["to"]),
+        helper.make_node("Slice", ["x", "from", "to", "zero"], ["items"]),
+        helper.make_node("ReduceSum", ["items", "zero"], ["item"], keepdims=0),
+        helper.make_node("Add", ["s", "item"], ["s_next"]),
+        helper.make_node("Mul", ["s_next", "item"], ["row"]),
+    ]
+    inside = body(nodes)
+    inside.input.insert(3, value("i", [], INT64))
+    inside.output.insert(2, value("i_next", [], INT64))
+    loop = helper.make_node("Loop", ["trips", "", "s0", "first"], ["end", "i_end", "rows"], body=inside)
+    stored = [*STORED, ("first", np.array(3)), ("step", np.array(2)), ("trips", np.array(100))]
+    inputs = [value("x", [300, 3]), INPUTS[2]]
+    subject = model([loop], inputs, [value("end"), value("i_end", [], INT64), value("rows")], stored)
+    graph = agrees(subject, {"x": array(300, 3), "s0": array(3)})
+    (node,) = [node for node in graph.nodes() if node.op == "loop"]
+    inner = [n.op for n in node.attrs["body"].nodes()]
+    assert "gather" not in inner and not graph.sizes and not node.attrs["body"].sizes

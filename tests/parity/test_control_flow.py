@@ -308,3 +308,48 @@ def test_an_if_in_a_loop_in_an_if_captures_from_all_around(monkeypatch, tmp_path
     reads = [1 + len(fed["x"]) * bool(fed["c"]) for fed in feeds]
     agrees(made, tmp_path, feeds, reads, dims={"T": (1, 8, 32)})
     draws(made, feeds[2], {"T": 6}, range(4))
+
+
+AWKWARD = """turn (int64 trip, bool go, float[3] a, float[3] b, float[3] c, float[3] d) =>
+    (bool more, float[3] next_a, float[3] next_b, float[3] next_c, float[3] next_d, float[3] r, float[3] q, float[3] p, float[3] o)
+{
+    more = Identity(go)
+    next_a = Identity(b)
+    next_b = Add(a, b)
+    next_c = Identity(weight)
+    next_d = Identity(limit3)
+    r = Identity(a)
+    q = Identity(weight)
+    p = Identity(limit3)
+    o = Identity(c)
+}"""
+
+
+@pytest.mark.parametrize("condition", ["", "go_on"])
+def test_bodies_that_hand_on_states_weights_and_captures_as_they_are(condition: str, tmp_path: Path) -> None:
+    outputs = ["ea", "eb", "ec", "ed", "rs", "qs", "ps", "os"]
+    loop = helper.make_node("Loop", ["most", condition, "start", "start", "start", "weight"], outputs, body=body(AWKWARD))
+    inputs = "float[T, 3] x, float[3] start, float[3] limit3, bool go_on"
+    weight = np.array([0.5, -1.5, 2.5], np.float32)
+    made = model([LENGTH, loop], inputs, " ".join(outputs), weight=weight)
+    rng = np.random.default_rng(4)
+    feeds = [
+        {
+            "x": np.zeros((n, 3), np.float32),
+            "start": rng.uniform(-1, 1, 3).astype(np.float32),
+            "limit3": rng.uniform(-1, 1, 3).astype(np.float32),
+            "go_on": np.array(n != 5),
+        }
+        for n in (1, 2, 5, 7)
+    ]
+    if not condition:
+        feeds = [{name: array for name, array in fed.items() if name != "go_on"} for fed in feeds]
+        del made.graph.input[3]
+    agrees(made, tmp_path, feeds, dims={"T": (1, 4, 16)})
+
+
+def test_a_size_that_data_decides_in_every_trip(tmp_path: Path) -> None:
+    picks = """item = Gather<axis = 0>(x, trip) high = Greater(item, limit) places = NonZero(high) taken = Gather(item, places)
+        taken_sum = ReduceSum<keepdims = 0>(taken) halved = Mul(s, half) t = Add(halved, taken_sum) row = Mul(t, item)"""
+    made = model([LENGTH, turning("most", "", ALWAYS, picks)], INPUTS, "end rows", **HALF)
+    agrees(made, tmp_path, [items(n, 1.0) for n in (1, 2, 7)], [1, 2, 7], dims={"T": (1, 4, 16)})
