@@ -18,18 +18,16 @@ Which versions of ONNX's operators are imported: those that opset {oldest} and l
 `python -m luminal_onnx.importer.coverage`. `luminal-onnx check model.onnx` says what of a model is not supported.
 
 Everything is compiled for inference. Shapes must follow from dims: an operator whose result has a size that only data
-decides is not supported, nor is a loop whose number of trips only data decides; other loops are unrolled.
+decides is not supported. Loops and recurrent layers run any number of steps; a loop whose end data decides has room for the
+rows of as many trips as its trip count says, or of 4096 if that is data too.
 
 | operator | versions | limits |
 |---|---|---|
 """
 _LIMITS = {
-    "If": "where data decides, both branches are computed and must give equal shapes",
-    "Loop": "unrolled; a constant limit on the trips",
-    "Scan": "unrolled; a fixed number of steps",
-    "LSTM": "unrolled; a fixed number of steps",
-    "GRU": "unrolled; a fixed number of steps",
-    "RNN": "unrolled; a fixed number of steps",
+    "If": "where data decides, the branches must give equal shapes",
+    "Loop": "states keep their shapes, unless the number of trips is fixed and below 1025",
+    "Scan": "states keep their shapes, unless the number of steps is fixed and below 1025",
     "NonZero": "of tensors that are known at import",
     "Compress": "a constant condition",
     "TopK": "compares every pair of a row",
