@@ -136,6 +136,9 @@ def _recurrent(
         ]
         projected = project(number, _reversed(b, x, lengths) if backward else x)
         y, states = run(b, projected, states, lengths, lambda p, s, n=number: step(n, p, s))
+        if lengths is not None:  # ONNX does not say what a sequence of length 0 ends with; in onnxruntime it is 0
+            some = b.unsqueeze(b.b("greater", b.cast(lengths, int64), 0), [1])
+            states = [b.b("where", some, value, 0) for value in states]
         outputs.append(b.unsqueeze(_reversed(b, y, lengths) if backward else y, [1]))
         finals.append(states)
     joined = [b.concat(outputs, 1)] + [b.concat([b.unsqueeze(s, [0]) for s in states], 0) for states in zip(*finals)]
