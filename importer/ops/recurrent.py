@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 from ...ir.graph import Value
 from ...plan.dims import Dim
@@ -72,11 +73,10 @@ def _clipped(b: NodeBuilder, x: Value, clip: float | None) -> Value:
     return b.b("min", b.b("max", x, -clip), clip) if clip else x
 
 
-def _plus(b: NodeBuilder, x: Value, *others: Value | None) -> Value:
-    for other in others:
-        if other is not None:
-            x = b.b("add", x, other)
-    return x
+def _plus(b: NodeBuilder, x: Value, *biases: Value | None) -> Value:
+    """Add biases to a product; their sum first, so that one kernel can do all of it."""
+    given = [bias for bias in biases if bias is not None]
+    return b.b("add", x, reduce(lambda one, other: b.b("add", one, other), given)) if given else x
 
 
 def _weights(b: NodeBuilder, w: Value, r: Value, bias: Value | None, direction: int) -> Weights:
@@ -136,8 +136,12 @@ def _recurrent(
         ]
         projected = project(number, _reversed(b, x, lengths) if backward else x)
         y, states = run(b, projected, states, lengths, lambda p, s, n=number: step(n, p, s))
-        if lengths is not None:  # ONNX does not say what a sequence of length 0 ends with; in onnxruntime it is 0
-            some = b.unsqueeze(b.b("greater", b.cast(lengths, int64), 0), [1])
+        if lengths is not None:
+            counts = b.cast(lengths, int64)
+            places = b.iota_along((steps, batch), 0)
+            y = b.b("where", b.unsqueeze(b.b("less", places, counts), [2]), y, 0)
+            # ONNX does not say what a sequence of length 0 ends with; in onnxruntime it is 0.
+            some = b.unsqueeze(b.b("greater", counts, 0), [1])
             states = [b.b("where", some, value, 0) for value in states]
         outputs.append(b.unsqueeze(_reversed(b, y, lengths) if backward else y, [1]))
         finals.append(states)
@@ -150,13 +154,13 @@ def _recurrent(
 def _unrolled(
     b: NodeBuilder, projected: Value, states: Sequence[Value], lengths: Value | None, step: Step
 ) -> tuple[Value, Sequence[Value]]:
-    """Return the outputs of all steps, and the last states, with one copy of the cell for each step."""
+    """Return the first state after each step, and the last states, with one copy of the cell for each step."""
     if projected.shape[0] == 0:
         return b.expand(b.scalar(0, projected.dtype), (0, *states[0].shape)), states
     rows = []
     for t in range(projected.shape[0]):
-        row, states = _one_step(b, projected, t, states, lengths, step)
-        rows.append(b.unsqueeze(row, [0]))
+        states = _one_step(b, projected, t, states, lengths, step)
+        rows.append(b.unsqueeze(states[0], [0]))
     return b.concat(rows, 0), states
 
 
@@ -167,21 +171,20 @@ def _rolled(
     steps = projected.shape[0]
     with trip_symbol(b, steps) as t:
         inner = [state(b, value.type) for value in states]
-        row, following = _one_step(b, projected, t, inner, lengths, step)
-        *finals, y = loop(b, t, steps, states, inner, following, [row])
+        following = _one_step(b, projected, t, inner, lengths, step)
+        *finals, y = loop(b, t, steps, states, inner, following, following[:1])
     return y, finals
 
 
 def _one_step(
     b: NodeBuilder, projected: Value, t: Dim, states: Sequence[Value], lengths: Value | None, step: Step
-) -> tuple[Value, list[Value]]:
-    """Return the output and the states of step t. Past a sequence's length its states stay and its output is 0."""
+) -> list[Value]:
+    """Return the states after step t; past a sequence's length they stay."""
     new = step(b.squeeze(b.slice_axis(projected, 0, t, 1), [0]), states)
     if lengths is None:
-        return new[0], new
+        return new
     active = b.unsqueeze(b.b("greater", b.cast(lengths, int64), b.dim_value(t)), [1])
-    kept = [b.b("where", active, value, old) for value, old in zip(new, states, strict=True)]
-    return b.b("where", active, new[0], 0), kept
+    return [b.b("where", active, value, old) for value, old in zip(new, states, strict=True)]
 
 
 def _reversed(b: NodeBuilder, x: Value, lengths: Value | None) -> Value:

@@ -308,7 +308,7 @@ def test_a_weight_of_a_body_is_a_constant_there_and_the_same_array() -> None:
     graph = load(model([node], inputs, [value("y"), value("h"), value("c")], stored)).graph
     (loop,) = [node for node in graph.nodes() if node.op == "loop"]
     assert len(loop.inputs) == 3  # both states and the projected input
-    assert sum(data.size > 8 for data in constants_of(graph).values()) == 3  # W, R and the biases, once each
+    assert sum(data.size > 8 for data in constants_of(graph).values()) == 2  # W and R, once each; the biases are folded
 
 
 def test_a_state_that_counts_is_known_as_a_function_of_the_trip() -> None:
