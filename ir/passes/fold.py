@@ -79,7 +79,7 @@ class _Folder:
             name: replace(size, value=images[size.value]) for name, size in self.graph.live_sizes().items()
         }
         for name in self.graph.sizes.keys() - result.sizes.keys():
-            del result.ranges[name]
+            result.ranges.pop(name, None)
         return result
 
     def used_outputs(self, nodes: Sequence[Node]) -> dict[int, set[int]]:

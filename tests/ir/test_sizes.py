@@ -63,6 +63,14 @@ def test_a_size_that_nothing_needs_goes() -> None:
     assert interpreter.run(folded, {"x": np.ones(5, np.float32)}) == [5]
 
 
+def test_a_size_of_a_body_that_nothing_needs_goes_though_its_range_went_before() -> None:
+    graph = positives()
+    graph.outputs, graph.output_names = [graph.sizes["kept"].value], ["count"]
+    del graph.ranges["kept"]  # a body lists the ranges of the dims that it uses
+    folded = fold_constants(graph)
+    assert folded.sizes == {} and set(folded.ranges) == {"n"}
+
+
 def test_illegal_sizes_are_named() -> None:
     b = Builder("wrong", {"n": Range(0, 8, 64)})
     x = b.input("x", int64, (symbol("n"),))
