@@ -86,8 +86,8 @@ class Storage:
     """The places of a plan's values for one set of dims.
 
     `copies` are the slots of buffers that have several. `sizes` are bytes by slot, room for the largest value, `fixed` the
-    buffers that have one size in every run; `limits` the
-    most trips of each loop, where something bounds them. `owned` are outputs with storage of their own, `memory` places the other temporaries.
+    buffers that have one size in every run; `limits` are the most trips of each loop, where something bounds them. `owned`
+    are outputs with storage of their own, `memory` places the other temporaries.
     """
 
     slots: Slots

@@ -345,7 +345,9 @@ def branches_of_different_shapes() -> Case:
     then = block([mix(short, x, x, N, t=1), mix(ones, x, x, N, t=999), seen(one, ones, N)])
     half, rest = m.temp(N), m.temp(2, N)
     copies = Loop("u", 2, block(mix(half, x, x, N, t=U)), (), (Row(half, rest),))
-    otherwise = block([copies, mix(long, rest, rest, N * 2), mix(twice, rest, rest, N * 2, t=999), seen(two, twice, N * 2)])
+    otherwise = block(
+        [copies, mix(long, rest, rest, N * 2), mix(twice, rest, rest, N * 2, t=999), seen(two, twice, N * 2)]
+    )
     branch = If(go, then, otherwise, (Merged(short, long, result), Merged(one, two, count)))
     tree = [branch, Size("s", count, 0, N * 2), mix(doubled, result, result, S)]
     plan = m.plan(tree, [result, doubled], n=RANGES["n"])

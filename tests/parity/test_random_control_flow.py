@@ -33,7 +33,13 @@ class RandomModel:
     def model(self) -> onnx.ModelProto:
         scope = ["x", "y"]
         nodes = self.statements(scope, 0, self.random.randint(3, 6))
-        inputs = [info("x", ["n"]), info("y", ["n"]), info("trips", [], INT64), info("flag", [], BOOL), info("z", ["T", "n"])]
+        inputs = [
+            info("x", ["n"]),
+            info("y", ["n"]),
+            info("trips", [], INT64),
+            info("flag", [], BOOL),
+            info("z", ["T", "n"]),
+        ]
         outputs = [info(name) for name in dict.fromkeys(scope[2:][-3:])]
         graph = helper.make_graph(nodes, "random", inputs, outputs, self.stored)
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
