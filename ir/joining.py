@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from .blueprint import weight_name
 from .control import LOOP, loop_of
 from .graph import Graph, Node, Value
 from .parts import key
@@ -98,5 +99,4 @@ class ProgramJoin:
 
 
 def _constant(node: Node) -> Tensor:
-    name = node.origin[0] if node.origin else "constant"
-    return Tensor(0, node.types[0], "weight", name, node.attrs["data"])
+    return Tensor(0, node.types[0], "weight", weight_name(node), node.attrs["data"])

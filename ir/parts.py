@@ -34,6 +34,11 @@ class Part:
     outputs: list[Value] = field(default_factory=list)
     signature: Hashable = None
 
+    @property
+    def stand_ins(self) -> list[Node]:
+        """The nodes in the order in which a blueprint of the part names them: those of its inputs, then its own."""
+        return [*(value.node for value in self.inputs), *self.nodes]
+
     def graph(self, whole: Graph) -> tuple[Graph, list[Node]]:
         """Return the part as a graph of its own, and for each of its inputs and nodes the node that stands for it."""
         made: dict[tuple[int, int], Value] = {}

@@ -12,7 +12,6 @@ import numpy as np
 from ..plan.dims import evaluate
 from .control import BRANCH, bodies, loop_of
 from .cost import CostModel
-from .egraph.assemble import Assembler
 from .egraph.candidates import Candidate, find_candidates
 from .egraph.classes import read_classes
 from .egraph.cuts import CutLimits
@@ -194,7 +193,8 @@ class _Search:
                 searched = self.searched(graph, piece)
                 labels.update({whole.kernels + at: label for at, label in searched.labels.items()})
                 started = time.perf_counter()
-                whole.add(searched.program(piece, self.arrays), piece.inputs, piece.outputs)
+                program = searched.blueprint.program(graph.name, piece.stand_ins, graph.ranges, self.arrays)
+                whole.add(program, piece.inputs, piece.outputs)
                 self.seconds["join"] += time.perf_counter() - started
                 cost += searched.solution.cost
             whole.read_sizes()
@@ -233,13 +233,8 @@ class _Searched:
         self.solution = choose(self.space)
         self.labels = self.space.labels(self.solution.chosen)
         place = {id(node): number for number, node in enumerate(stands)}
-        self._order = [place[id(node)] for node in self.space.assembler.lifted.nodes]
-
-    def program(self, part: Part, arrays: dict[tuple, np.ndarray]) -> Program:
-        """Return the program over a part's weights; `arrays` are joined weights that parts share."""
-        own = [*(value.node for value in part.inputs), *part.nodes]
-        nodes = [own[place] for place in self._order]
-        return Assembler(self.space.classes, nodes, arrays).program(self.solution.chosen)
+        positions = [place[id(node)] for node in self.space.assembler.lifted.nodes]
+        self.blueprint = self.space.assembler.blueprint(self.solution.chosen).at(positions)
 
 
 def _joined_saturation(reports: Sequence[SaturationReport]) -> SaturationReport:

@@ -1,43 +1,37 @@
-"""From chosen candidates to a `Program`: tensor numbers, launch order, and the way back to the model's nodes."""
+"""From chosen candidates to a program: tensor numbers, launch order, and the way back to the graph's nodes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
-from ..graph import Node, TensorType, Value
-from ..program import Kernel, LtKernel, Program, RegionKernel, ScatterKernel, SizeRead, Tensor
+from ..blueprint import Blueprint, Place
+from ..graph import TensorType, Value
+from ..program import Kernel, LtKernel, Program, RegionKernel, ScatterKernel, SizeRead
 from ..schedule import ATTENTION
 from .candidates import Candidate
 from .classes import Classes
 from .lift import dtype_of
-from .siblings import Joined
 from .waits import rounds
 
 
 class Assembler:
-    """Turns choices of one e-graph into programs.
+    """Turns choices of one e-graph into programs."""
 
-    `nodes` may be others than the graph's, one for each and doing the same: weights and names are then theirs. `arrays`
-    keeps joined weights, so that assemblers that share it make each only once.
-    """
-
-    def __init__(
-        self, classes: Classes, nodes: Sequence[Node] | None = None, arrays: dict[tuple, np.ndarray] | None = None
-    ) -> None:
+    def __init__(self, classes: Classes) -> None:
         self.classes = classes
         self.graph = classes.saturated.graph
         self.lifted = classes.saturated.lifted
-        self.nodes = self.lifted.nodes if nodes is None else nodes
-        self.arrays = {} if arrays is None else arrays
         self.joined = classes.saturated.joined
         self.origins = self._origins()
 
     def program(self, ordered: Sequence[Candidate]) -> Program:
         """Return the program that launches the candidates in this order."""
+        return self.blueprint(ordered).program(self.graph.name, self.lifted.nodes, self.graph.ranges)
+
+    def blueprint(self, ordered: Sequence[Candidate]) -> Blueprint:
+        """Return it without weights and names; nodes are named by their number in the graph's order."""
         numbers: dict[int, int] = {}
-        tensors: list[Tensor] = []
+        tensors: list[Place] = []
         for name, value in zip(self.graph.input_names, self.graph.inputs):
             self._number(self._class_of(value), numbers, tensors, name)
         for candidate in ordered:
@@ -53,14 +47,17 @@ class Assembler:
             for name, value in zip(self.graph.input_names, self.graph.inputs)
         )
         kernels: list[Kernel] = []
+        origins: list[tuple[int, ...]] = []
         for sizes, launched in rounds(ordered, self.classes.sizes, lambda tensor: tensor in self.classes.inputs):
             kernels.extend(self._size_read(name, numbers) for name in sizes)
+            origins.extend((self.lifted.value_number(self.graph.sizes[name].value),) for name in sizes)
             kernels.extend(self._kernel(candidate, numbers) for candidate in launched)
-        return Program(self.graph.name, tuple(tensors), tuple(kernels), inputs, tuple(outputs), dict(self.graph.ranges))
+            origins.extend(self._origin(candidate) for candidate in launched)
+        return Blueprint(tuple(tensors), tuple(kernels), tuple(origins), inputs, tuple(outputs))
 
     def _size_read(self, name: str, numbers: dict[int, int]) -> SizeRead:
         size = self.graph.sizes[name]
-        return SizeRead(name, size.least, size.most, (numbers[self.classes.sizes[name]],), (), size.value.node.origin)
+        return SizeRead(name, size.least, size.most, (numbers[self.classes.sizes[name]],))
 
     def label(self, candidate: Candidate) -> str:
         """Return the name of a well-known composition that the kernel computes whole, or ""."""
@@ -79,57 +76,44 @@ class Assembler:
     def _class_of(self, value: Value) -> int:
         return self.classes.value_class[self.lifted.value_number(value)]
 
-    def _number(self, tensor: int, numbers: dict[int, int], tensors: list[Tensor], name: str = "") -> int:
-        if tensor in numbers:
-            return numbers[tensor]
-        number = numbers[tensor] = len(tensors)
-        if tensor in self.classes.inputs:
-            value = self.classes.inputs[tensor]
-            if value in self.joined:
-                tensors.append(self._joined_weight(number, self.joined[value]))
-                return number
-            node = self.lifted.nodes[value]
-            if node.op == "input":
-                tensors.append(Tensor(number, node.types[0], "input", name or node.attrs["name"]))
-            else:
-                node = self.nodes[value]
-                weight = node.origin[0] if node.origin else f"constant_{value}"
-                tensors.append(Tensor(number, node.types[0], "weight", weight, node.attrs["data"]))
-        else:
-            type = TensorType(dtype_of(self.classes.tensor_dtypes[tensor]), self.classes.shape_of(tensor))
-            tensors.append(Tensor(number, type, "computed", f"t{number}"))
-        return number
+    def _number(self, tensor: int, numbers: dict[int, int], tensors: list[Place], name: str = "") -> int:
+        if tensor not in numbers:
+            numbers[tensor] = len(tensors)
+            tensors.append(self._place(tensor, name))
+        return numbers[tensor]
 
-    def _joined_weight(self, number: int, joined: Joined) -> Tensor:
-        what = (*(id(self.nodes[part]) for part in joined.parts), joined.shapes, joined.axis)
-        if what not in self.arrays:
-            self.arrays[what] = joined.array(self.nodes)
-        return Tensor(number, joined.type, "weight", joined.name(self.nodes), self.arrays[what])
+    def _place(self, tensor: int, name: str) -> Place:
+        if tensor not in self.classes.inputs:
+            return Place(TensorType(dtype_of(self.classes.tensor_dtypes[tensor]), self.classes.shape_of(tensor)))
+        value = self.classes.inputs[tensor]
+        if value in self.joined:
+            return Place(self.joined[value].type, joined=self.joined[value])
+        node = self.lifted.nodes[value]
+        if node.op == "input":
+            return Place(node.types[0], input=name or node.attrs["name"])
+        return Place(node.types[0], weight=value)
 
     def _kernel(self, candidate: Candidate, numbers: dict[int, int]) -> Kernel:
         reads = tuple(numbers[tensor] for tensor in candidate.operands)
         writes = tuple(numbers[tensor] for tensor in candidate.writes)
-        origin = self._origin(candidate)
         if candidate.kind == "lt":
-            return LtKernel(candidate.matmul, reads, writes, origin)
+            return LtKernel(candidate.matmul, reads, writes)
         if candidate.kind == "scatter":
-            return ScatterKernel(candidate.fn, reads, writes, origin)
-        return RegionKernel(candidate.region, candidate.schedule, reads, writes, origin)
+            return ScatterKernel(candidate.fn, reads, writes)
+        return RegionKernel(candidate.region, candidate.schedule, reads, writes)
 
-    def _origins(self) -> dict[tuple[str, int], dict[str, None]]:
-        """Return the names of the model's nodes for each register and tensor class."""
-        found: dict[tuple[str, int], dict[str, None]] = {}
+    def _origins(self) -> dict[tuple[str, int], set[int]]:
+        """Return the graph's nodes for each register and tensor class."""
+        found: dict[tuple[str, int], set[int]] = {}
         for number, node in enumerate(self.lifted.nodes):
             if node.op in ("input", "constant") or self._is_constant(number):
                 continue
-            names = dict.fromkeys(self.nodes[number].origin)
-            found.setdefault(("tensor", self.classes.value_class[number]), {}).update(names)
+            found.setdefault(("tensor", self.classes.value_class[number]), set()).add(number)
             if 2 * number in self.classes.register_class:
-                register = self.classes.register_class[2 * number]
-                found.setdefault(("register", register), {}).update(names)
+                found.setdefault(("register", self.classes.register_class[2 * number]), set()).add(number)
         for joint, parts in self.classes.parts.items():
             for part in parts:
-                found.setdefault(("tensor", joint), {}).update(found.get(("tensor", part), {}))
+                found.setdefault(("tensor", joint), set()).update(found.get(("tensor", part), ()))
         return found
 
     def _is_constant(self, number: int) -> bool:
@@ -137,12 +121,13 @@ class Assembler:
         register = self.classes.register_class.get(2 * number)
         return any(node.kind == "const" for node in self.classes.registers.get(register, ()))
 
-    def _origin(self, candidate: Candidate) -> tuple[str, ...]:
-        names: dict[str, None] = {}
+    def _origin(self, candidate: Candidate) -> tuple[int, ...]:
+        nodes: set[int] = set()
         for register in candidate.registers:
-            names.update(self.origins.get(("register", register), {}))
+            nodes.update(self.origins.get(("register", register), ()))
         for tensor in candidate.writes:
-            names.update(self.origins.get(("tensor", tensor), {}))
-        for tensor in () if names else candidate.operands:  # a copy that a rewrite brought in comes from what it copies
-            names.update(self.origins.get(("tensor", tensor), {}))
-        return tuple(sorted(names))
+            nodes.update(self.origins.get(("tensor", tensor), ()))
+        if not any(self.lifted.nodes[node].origin for node in nodes):
+            for tensor in candidate.operands:  # a copy that a rewrite brought in comes from what it copies
+                nodes.update(self.origins.get(("tensor", tensor), ()))
+        return tuple(sorted(nodes))

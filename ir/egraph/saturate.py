@@ -7,13 +7,14 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from ...plan.errors import UnsoundRewrite
+from ..blueprint import JoinedWeight
 from ..graph import Graph
 from .answers import DEMANDS
 from .engine import Engine, FactConflict, Row
 from .handles import Handles
 from .lift import Lifted, lift
 from .rulebook import selected
-from .siblings import Joined, join_siblings
+from .siblings import join_siblings
 from .spaces import check_spaces
 
 # What the equal programs are called, attention, which is built on names, and library calls: they change no register.
@@ -59,7 +60,7 @@ class Saturated:
     lifted: Lifted
     rows: dict[str, list[Row]]
     report: SaturationReport
-    joined: dict[int, Joined] = field(default_factory=dict)
+    joined: dict[int, JoinedWeight] = field(default_factory=dict)
 
 
 def saturate(
@@ -95,7 +96,7 @@ def attempt(graph: Graph, limits: Limits, without: Collection[str] = (), extra: 
     counts = engine.run("(saturate (run lift))")
     answered: dict[str, set[tuple]] = {name: set() for name in DEMANDS}
     step = f"(repeat {_STEPS} (seq (run fuse) (run views) (run rows){' (run extra)' if extra else ''}))"
-    joined: dict[int, Joined] | None = None
+    joined: dict[int, JoinedWeight] | None = None
     while True:
         counts.add(engine.run("(saturate (run facts))"))
         changed = counts.updated

@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from ...plan.dims import Dim, Ranges, index_symbol, product, substitute
 from ...plan.view import View
-from ..graph import Node, TensorType
+from ..blueprint import JoinedWeight
+from ..graph import TensorType
 from .contraction import Contraction, contraction, is_bias
 from .engine import Engine
 from .handles import Handles
@@ -22,24 +21,6 @@ from .lift import Lifted, dtype_of
 
 MOST_PARTS = 16
 MOST_BYTES = 1 << 31  # of one joined weight
-
-
-@dataclass(frozen=True)
-class Joined:
-    """A weight made of others: part p is reshaped to `shapes[p]`, then all are concatenated along `axis`."""
-
-    type: TensorType
-    parts: tuple[int, ...]
-    shapes: tuple[tuple[int, ...], ...]
-    axis: int
-
-    def array(self, nodes: Sequence[Node]) -> np.ndarray:
-        """Return the weight; `nodes` are the graph's, by value number."""
-        arrays = [nodes[part].attrs["data"].reshape(shape) for part, shape in zip(self.parts, self.shapes, strict=True)]
-        return np.ascontiguousarray(np.concatenate(arrays, self.axis))
-
-    def name(self, nodes: Sequence[Node]) -> str:
-        return "+".join(nodes[part].origin[0] if nodes[part].origin else f"constant_{part}" for part in self.parts)
 
 
 @dataclass(frozen=True)
@@ -72,7 +53,7 @@ class _Reading:
 _Group = tuple[_Reading, dict[int, list[_Product]]]
 
 
-def join_siblings(engine: Engine, handles: Handles, lifted: Lifted) -> dict[int, Joined]:
+def join_siblings(engine: Engine, handles: Handles, lifted: Lifted) -> dict[int, JoinedWeight]:
     """State which products the `siblings` rules may join; return the new weights by the numbers given to them."""
     stated = engine.read(("AskSibling", "AskBiasedSibling"))
     alone = _once_used_weights(lifted)
@@ -185,7 +166,7 @@ class _Answers:
     def __init__(self, handles: Handles, lifted: Lifted) -> None:
         self.handles, self.nodes = handles, lifted.nodes
         self.rows: dict[str, list[tuple]] = {}
-        self.joined: dict[int, Joined] = {}
+        self.joined: dict[int, JoinedWeight] = {}
 
     def add(self, reading: _Reading, products: dict[int, list[_Product]]) -> None:
         """Join a group: one weight, perhaps one bias, and each product's slice of the joined one."""
@@ -239,7 +220,7 @@ class _Answers:
         shape = list(shapes[0])
         shape[axis] = sum(part[axis] for part in shapes)
         number = len(self.nodes) + len(self.joined)
-        self.joined[number] = Joined(TensorType(dtype_of(dtype), tuple(shape)), tuple(parts), tuple(shapes), axis)
+        self.joined[number] = JoinedWeight(TensorType(dtype_of(dtype), tuple(shape)), tuple(parts), tuple(shapes), axis)
         self._add("JoinedWeight", number, product(shape), dtype)
         return number
 
