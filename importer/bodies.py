@@ -14,10 +14,11 @@ from dataclasses import replace
 
 from ..ir.builder_core import BuilderCore
 from ..ir.control import BODY_NAMES, BRANCH, LOOP, Loop
-from ..ir.graph import Graph, Node, TensorType, Value, node_symbols, topological
+from ..ir.graph import Graph, Node, Size, TensorType, Value, node_symbols, topological
 from ..ir.primitives import make_node
 from ..ir.rebuild import copy_outputs
-from ..plan.dims import Dim, Expr, Range, bounds, evaluate, symbol, symbols
+from ..plan.dims import Dim, Expr, Range, bounds, evaluate, maximum, symbol, symbols
+from ..plan.dtypes import int64
 from .context import NodeBuilder
 
 UNBOUNDED = 2**31 - 1  # what the number of a trip is taken to stay below where nothing else bounds it
@@ -93,13 +94,51 @@ def loop(
 def branch(
     b: NodeBuilder, condition: Value, made_before: int, then: Sequence[Value], otherwise: Sequence[Value]
 ) -> tuple[Value, ...]:
-    """Return what one of two branches gives; both were imported when the builder had made `made_before` nodes."""
+    """Return what one of two branches gives; both were imported when the builder had made `made_before` nodes.
+
+    Results are of one dtype and rank. Where their shapes differ, the result has a size that is known when the model runs.
+    """
+    types, differing = _merged_types(b, then, otherwise)
+    sides = [
+        [*values, *(b.dim_value(values[number].shape[axis]) for number, axis, _ in differing)]
+        for values in (then, otherwise)
+    ]
     own = {id(node) for node in b.made_since(made_before)}
     captured: dict[Value, str] = {}
     names = (f"{b.node.name}/then", f"{b.node.name}/otherwise")
-    cut = [_Cut(b, name, (), own, captured).graph(outputs) for name, outputs in zip(names, (then, otherwise))]
+    cut = [_Cut(b, name, (), own, captured).graph(outputs) for name, outputs in zip(names, sides)]
     attrs = {name: _with_captures(body, captured) for name, body in zip(BODY_NAMES[BRANCH], cut)}
-    return b.control(BRANCH, [condition, *captured], attrs)
+    outputs = b.control(BRANCH, [condition, *captured], {**attrs, "types": types})
+    for (number, axis, name), value in zip(differing, outputs[len(then) :]):
+        b.graph.sizes[name] = Size(value, 0, _most(b, then[number].shape[axis], otherwise[number].shape[axis]))
+    return outputs[: len(then)]
+
+
+def _merged_types(
+    b: NodeBuilder, then: Sequence[Value], otherwise: Sequence[Value]
+) -> tuple[tuple[TensorType, ...], list[tuple[int, int, str]]]:
+    """Return the types of a branch's results, and (result, axis, name) of each size that differs; those are results too."""
+    types, differing = [], []
+    for number, (yes, no) in enumerate(zip(then, otherwise, strict=True)):
+        shape = list(yes.shape)
+        for axis, (one, other) in enumerate(zip(yes.shape, no.shape, strict=True)):
+            if one != other:
+                name = b.unused_dim("branch")
+                _, high = bounds(_most(b, one, other), b.ranges)
+                if high is None:
+                    b.fail(f"nothing bounds the size of axis {axis} of its result {number}, {one} or {other}")
+                usual = evaluate(maximum(one, other), {key: known.opt for key, known in b.ranges.items()})
+                b.ranges[name] = Range(0, min(int(usual), high), high)
+                differing.append((number, axis, name))
+                shape[axis] = symbol(name)
+        types.append(TensorType(yes.dtype, tuple(shape)))
+    return (*types, *(TensorType(int64, ()) for _ in differing)), differing
+
+
+def _most(b: NodeBuilder, one: Dim, other: Dim) -> Dim:
+    """Return the larger of two dims, as far as it is known before the model runs."""
+    most = b.larger(one, other)
+    return bounds(most, b.ranges)[1] if symbols(most) & b.graph.sizes.keys() else most
 
 
 class _Cut:

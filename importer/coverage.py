@@ -25,7 +25,7 @@ rows of as many trips as its trip count says, or of 4096 if that is data too.
 |---|---|---|
 """
 _LIMITS = {
-    "If": "where data decides, the branches must give equal shapes",
+    "If": "where data decides, the branches must give results of equal ranks and types",
     "Loop": "states keep their shapes, unless the number of trips is fixed and below 1025",
     "Scan": "states keep their shapes, unless the number of steps is fixed and below 1025",
     "NonZero": "of tensors that are known at import",

@@ -6,7 +6,9 @@ node's operands; it may use the symbols of the graph around it. A node's operand
 - `loop`: the condition if it is conditional, the states before the first trip, then what the body captures. The body's
   inputs are the states and the captures; its outputs the condition, the next states, and one row for each further output.
   The node's outputs are the states after the last trip, then the rows of all trips.
-- `branch`: the condition, then what either body captures. Both bodies have all captures as inputs, and equal outputs.
+- `branch`: the condition, then what either body captures. Both bodies have all captures as inputs, and as many outputs.
+  `types` are those of the results. Where the bodies' shapes differ from them, the dim is a size of the graph that another
+  result of the branch gives.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from .graph import Graph, Node, TensorType, Value
 LOOP, BRANCH = "loop", "branch"
 ATTRIBUTES: Mapping[str, frozenset[str]] = {
     LOOP: frozenset({"body", "trip", "trips", "states", "conditional", "count"}),
-    BRANCH: frozenset({"then", "otherwise"}),
+    BRANCH: frozenset({"then", "otherwise", "types"}),
 }
 BODY_NAMES = {LOOP: ("body",), BRANCH: ("then", "otherwise")}
 
@@ -85,7 +87,7 @@ def control_types(op: str, operands: Sequence[TensorType], attrs: Mapping[str, A
     if problem is not None:
         raise LuminalError(f"{op}: {problem}")
     if op == BRANCH:
-        return tuple(value.type for value in attrs["then"].outputs)
+        return tuple(attrs["types"])
     loop = Loop(**attrs)
     results = [value.type for value in loop.body.outputs[loop.conditional :]]
     rows = [TensorType(row.dtype, (loop.made, *row.shape)) for row in results[loop.states :]]
@@ -122,15 +124,39 @@ def _branch_problems(operands: Sequence[TensorType], attrs: Mapping[str, Any]) -
     if not operands or not _is_condition(operands[0]):
         yield f"a condition of {operands[0] if operands else 'nothing'}, expected a scalar bool"
         return
-    results = []
-    for name in ("then", "otherwise"):
+    for name in BODY_NAMES[BRANCH]:
         body: Graph = attrs[name]
         yield from _unlike(f"capture of {name}", operands[1:], [value.type for value in body.inputs])
-        results.append([value.type for value in body.outputs])
-        for type in results[-1]:
-            if late := sorted(name for extent in type.shape for name in symbols(extent) & body.sizes.keys()):
+        if len(body.outputs) != len(attrs["types"]):
+            yield f"{len(body.outputs)} results of {name}, expected {len(attrs['types'])}"
+        for number, (value, type) in enumerate(zip(body.outputs, attrs["types"])):
+            free = [_is_symbol(extent) for extent in type.shape]
+            alike = value.dtype is type.dtype and value.type.rank == type.rank
+            if not alike or any(a != b and not late for a, b, late in zip(value.shape, type.shape, free)):
+                yield f"result {number} of {name} is {value.type}, expected {type}"
+            elif late := sorted(
+                symbol_name
+                for extent, stated in zip(value.shape, type.shape)
+                if extent == stated
+                for symbol_name in symbols(extent) & body.sizes.keys()
+            ):
                 yield f"a result of {type}, whose shape has the size {late[0]!r} that one branch computes"
-    yield from _unlike("result", results[1], results[0])
+
+
+def differing(node: Node) -> set[str]:
+    """Return the symbols in a branch's types that stand for what differs between its bodies."""
+    return {
+        name
+        for body in bodies(node)
+        for value, type in zip(body.outputs, node.types)
+        for extent, stated in zip(value.shape, type.shape)
+        if extent != stated
+        for name in symbols(stated)
+    }
+
+
+def _is_symbol(extent: Dim) -> bool:
+    return any(extent == symbol(name) for name in symbols(extent))
 
 
 def _is_condition(type: TensorType) -> bool:

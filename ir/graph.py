@@ -113,7 +113,8 @@ class Graph:
 
     def size_nodes(self, node: Node) -> list[Node]:
         """Return the nodes that compute the sizes which `node` needs to be known."""
-        return [self.sizes[name].value.node for name in sorted(node_symbols(node) & self.sizes.keys())]
+        needed = [self.sizes[name].value.node for name in sorted(node_symbols(node) & self.sizes.keys())]
+        return [other for other in needed if other is not node]  # a branch gives the sizes of its own results
 
     def live_sizes(self) -> dict[str, Size]:
         """Return those of `sizes` that some node needs, and those that loops count."""

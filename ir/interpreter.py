@@ -86,8 +86,11 @@ class _Run:
         left = Counter(value for step in self.steps for value in step.reads)
         left.update(self.graph.outputs)
         for step in self.steps:
-            for value, result in zip(step.node.outputs, self.evaluate(step), strict=True):
+            results = dict(zip(step.node.outputs, self.evaluate(step), strict=True))
+            for value, result in results.items():
                 self.bind_sizes(value, result)
+            for value, result in results.items():
+                self.check(value, result)
                 if left[value]:
                     self.values[value] = result
             for value in step.reads:
@@ -120,12 +123,15 @@ class _Run:
                 results = [self.widened(result) if node.op == "constant" else result]
         except (LuminalError, KeyError, ZeroDivisionError, ValueError) as error:
             raise _with_place(error, node) from error
-        for result, type in zip(results, map(self.wide_type, node.types), strict=True):
-            if result.shape != shape_at(type.shape, self.env) or result.dtype != type.dtype.numpy:
-                raise LuminalError(
-                    f"{_place(node)} made {result.dtype}{list(result.shape)} instead of {type} at {dict(self.env)}"
-                )
         return results
+
+    def check(self, value: Value, result: np.ndarray) -> None:
+        """Raise LuminalError if what was computed is not of the value's type."""
+        type = self.wide_type(value.type)
+        if result.shape != shape_at(type.shape, self.env) or result.dtype != type.dtype.numpy:
+            raise LuminalError(
+                f"{_place(value.node)} made {result.dtype}{list(result.shape)} instead of {type} at {dict(self.env)}"
+            )
 
     def loop(self, loop: Loop, operands: list[np.ndarray]) -> list[np.ndarray]:
         """Run the body until the trips are made or its condition is false."""

@@ -14,7 +14,7 @@ from ..plan.dims import Dim, Expr, index_axes, symbols
 from ..plan.dtypes import DType, int64
 from ..plan.errors import LuminalError
 from ..plan.view import View
-from .control import ATTRIBUTES, bodies, control_types
+from .control import ATTRIBUTES, BRANCH, bodies, control_types, differing
 from .graph import Graph, Node, node_symbols
 from .primitives import PRIMITIVES
 from .region import Broadcast, Constant, Elementwise, Gather, Iota, Load, Reduce, Region, RegionNode
@@ -122,6 +122,9 @@ def _control_problems(node: Node, graph: Graph) -> Iterator[str]:
     count = node.attrs.get("count")
     if count is not None and (count not in graph.sizes or graph.sizes[count].value.node is not node):
         yield f"the size {count!r}, which it counts, is not one of the graph's sizes"
+    for name in sorted(differing(node) if node.op == BRANCH else ()):
+        if name not in graph.sizes or graph.sizes[name].value.node is not node:
+            yield f"its bodies differ in the dim {name!r}, which none of its results gives"
     try:
         types = control_types(node.op, [value.type for value in node.inputs], node.attrs)
     except LuminalError as error:

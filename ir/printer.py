@@ -30,7 +30,7 @@ from ..plan.dims import Dim, Range, parse
 from ..plan.dtypes import BY_NAME
 from ..plan.errors import LuminalError
 from ..plan.view import Bound, Fill, View
-from .control import BODY_NAMES, LOOP, Loop, bodies, loop_of, make_control
+from .control import BODY_NAMES, BRANCH, LOOP, Loop, bodies, loop_of, make_control
 from .graph import Graph, Node, Size, TensorType, Value
 from .primitives import make_node
 
@@ -185,8 +185,11 @@ def _read_control(text: str, values: Mapping[str, Value], graphs: Sequence[Graph
     op, *words = _split(body, " ")
     operands = [values[word] for word in words if word.startswith("%")]
     plain = [word for word in words if not word.startswith("%")]
+    declared = tuple(map(_read_type, _split(type_text, ", "))) if type_text.strip() else ()
     attrs: dict[str, object] = dict(zip(BODY_NAMES[op], graphs, strict=True))
-    if op == LOOP:
+    if op == BRANCH:
+        attrs["types"] = declared
+    else:
         attrs["trip"] = json.loads(plain[plain.index("trip") + 1])
         trips = plain[plain.index("trips") + 1]
         attrs["trips"] = None if trips == "any" else parse(trips)
@@ -194,7 +197,6 @@ def _read_control(text: str, values: Mapping[str, Value], graphs: Sequence[Graph
         attrs["conditional"] = "conditional" in plain
         attrs["count"] = json.loads(plain[plain.index("count") + 1]) if "count" in plain else None
     node = make_control(op, operands, attrs, tuple(json.loads(origin[0])) if origin else ())
-    declared = tuple(map(_read_type, _split(type_text, ", "))) if type_text.strip() else ()
     if node.types != declared:
         raise ValueError(f"the node makes {', '.join(map(str, node.types))}")
     return node

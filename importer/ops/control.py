@@ -59,9 +59,12 @@ def if_(
         return results[0]
     chosen = b.reshape(condition, ())
     then, otherwise = results
-    if _is_cheap(b, made):
-        return tuple(_either(b, chosen, yes, no) for yes, no in zip(then, otherwise, strict=True))
-    otherwise = [_alike(b, no, yes) for yes, no in zip(then, otherwise, strict=True)]
+    for yes, no in zip(then, otherwise, strict=True):
+        if yes.dtype is not no.dtype or yes.type.rank != no.type.rank:
+            _different(b, yes, no)
+    otherwise = [_alike(b, no, yes) for yes, no in zip(then, otherwise)]
+    if _is_cheap(b, made) and all(yes.shape == no.shape for yes, no in zip(then, otherwise)):
+        return tuple(_either(b, chosen, yes, no) for yes, no in zip(then, otherwise))
     return branch(b, chosen, made, then, otherwise)
 
 
@@ -76,10 +79,9 @@ def _is_cheap(b: NodeBuilder, made_before: int) -> bool:
 
 
 def _alike(b: NodeBuilder, no: Value, yes: Value) -> Value:
-    try:
-        return fitted(b, no, yes.type, "a result of its else_branch")
-    except UnsupportedModel:
-        _different(b, yes, no)
+    """Return a result with its extents spelled as those of the other branch's, where they are the same."""
+    shape = [a if b.simplify(a - c) == 0 else c for a, c in zip(yes.shape, no.shape, strict=True)]
+    return b.reshape(no, shape)
 
 
 def _either(b: NodeBuilder, chosen: Value, yes: Value, no: Value) -> Value:

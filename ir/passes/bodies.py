@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ...plan.dims import Range
-from ..control import LOOP, Loop, bodies, loop_of
+from ..control import BODY_NAMES, LOOP, Loop, bodies, loop_of
 from ..graph import Graph, Node, Value, topological
 
 Fold = Callable[[Graph, Mapping[Value, Value]], Graph]
@@ -46,7 +46,7 @@ def smaller(
     read = {name for body in folded for name in _read_names(body)}
     left = [(name, value) for name, value in zip(bodies(node)[0].input_names, captures) if name in read]
     branches = [_with_inputs(body, [name for name, _ in left]) for body in folded]
-    attrs = dict(zip(("then", "otherwise"), branches, strict=True))
+    attrs = {**dict(zip(BODY_NAMES[node.op], branches)), "types": tuple(node.types[number] for number in kept)}
     return Smaller((condition, *(value for _, value in left)), attrs, tuple(kept))
 
 

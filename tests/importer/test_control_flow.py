@@ -72,11 +72,27 @@ def test_both_branches_are_computed_where_data_chooses() -> None:
     agrees_with_onnxruntime(subject, *({"x": array(2, 3), "c": np.array([flag])} for flag in (True, False)))
 
 
-def test_branches_of_different_shapes_are_refused_where_data_chooses() -> None:
+def test_branches_of_different_shapes_give_a_size_that_is_known_when_the_model_runs() -> None:
     attributes = branches([helper.make_node("Transpose", ["x"], ["t"])], [helper.make_node("Neg", ["x"], ["e"])])
+    nodes = [
+        helper.make_node("If", ["c"], ["y"], name="choice", **attributes),
+        helper.make_node("ReduceMax", ["y"], ["top"], axes=[1], keepdims=1),
+        helper.make_node("Sub", ["y", "top"], ["z"]),
+        helper.make_node("Shape", ["z"], ["shape"]),
+    ]
+    subject = model(nodes, [value("x", ["N", 3]), value("c", [], BOOL)], [value("z"), value("shape", None, INT64)])
+    agrees_with_onnxruntime(
+        subject, *({"x": array(n, 3), "c": np.array(flag)} for n in (1, 2, 5) for flag in (True, False))
+    )
+
+
+def test_branches_of_different_ranks_are_refused_where_data_chooses() -> None:
+    attributes = branches(
+        [helper.make_node("Flatten", ["x"], ["t"])], [helper.make_node("Unsqueeze", ["x", "zero"], ["e"])]
+    )
     node = helper.make_node("If", ["c"], ["y"], name="choice", **attributes)
-    with pytest.raises(UnsupportedModel, match="'choice'.*different shapes"):
-        load(model([node], [value("x", [2, 3]), value("c", [], BOOL)], [value("y")]))
+    with pytest.raises(UnsupportedModel, match="'choice'.*different types"):
+        load(model([node], [value("x", [2, 3]), value("c", [], BOOL)], [value("y")], [("zero", np.array([0]))]))
 
 
 def test_a_branch_that_is_invalid_at_these_shapes_leaves_the_other_with_a_warning() -> None:

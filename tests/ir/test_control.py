@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from luminal_onnx.ir.builder import Builder
 from luminal_onnx.ir.control import BRANCH, LOOP, Loop, bodies, loop_of
-from luminal_onnx.ir.graph import Graph, Size, Value
+from luminal_onnx.ir.graph import Graph, Size, TensorType, Value
 from luminal_onnx.ir.interpreter import run
 from luminal_onnx.ir.legality import check
 from luminal_onnx.ir.passes.fold import fold_constants
@@ -140,7 +140,8 @@ def branching(**wrong: object) -> Graph:
         else:
             inner.output("y", inner("mul", given, inner.scalar(-2, float32)))
         sides.append(inner.graph)
-    (y,) = b.control(BRANCH, [go, x], dict(zip(("then", "otherwise"), sides)))
+    attrs = {"then": sides[0], "otherwise": sides[1], "types": (TensorType(float32, (N, 3)),)}
+    (y,) = b.control(BRANCH, [go, x], attrs)
     b.output("y", b("add", y, 1))
     return b.graph
 
@@ -153,6 +154,46 @@ def test_a_branch_runs_one_body() -> None:
     for subject in (graph, fold_constants(graph), again):
         for go, want in ((True, np.exp(x) + 1), (False, -2 * x + 1)):
             assert_close(run(subject, {"x": x, "go": np.array(go)})[0], want)
+
+
+def either_length() -> Graph:
+    """Of x[n, 3], either all rows, or the first two columns as rows: how many rows there are, the branch says."""
+    b = Builder("either", {**RANGES, "rows": Range(0, 4, 64)})
+    x, go = b.input("x", float32, (N, 3)), b.input("go", bool_, ())
+    sides = []
+    for name, pick in (("then", lambda i, x: x), ("otherwise", lambda i, x: i.slice_axis(x, 0, 0, 1))):
+        inner = Builder(name, RANGES)
+        picked = pick(inner, inner("exp", inner.input("given", float32, (N, 3))))
+        inner.output("y", picked)
+        inner.output("rows", inner.dim_value(picked.shape[0]))
+        sides.append(inner.graph)
+    types = (TensorType(float32, (symbol("rows"), 3)), TensorType(int64, ()))
+    y, rows = b.control(BRANCH, [go, x], {"then": sides[0], "otherwise": sides[1], "types": types})
+    b.graph.sizes["rows"] = Size(rows, 0, N)
+    b.output("y", b("add", y, 1))
+    b.output("total", b.reduce("sum", y, [0]))
+    return b.graph
+
+
+def test_branches_may_give_different_shapes() -> None:
+    graph = either_length()
+    check(graph)
+    again = parse_graph(format_graph(graph), constants_of(graph))
+    folded = fold_constants(graph)
+    check(folded)
+    program = search(folded, TARGET).program
+    for n, go in ((1, True), (7, True), (7, False)):
+        fed = {"x": feeds(n)["x"], "go": np.array(go)}
+        picked = np.exp(fed["x"] if go else fed["x"][:1])
+        for subject in (graph, again, folded):
+            y, total = run(subject, fed)
+            assert_close(y, picked + 1)
+            assert_close(total, picked.sum(axis=0), REDUCTION)
+        for got, want in zip(run_program(program, fed, {"n": n}), run(graph, fed), strict=True):
+            assert_close(got, want, REDUCTION)
+    del graph.sizes["rows"]
+    with pytest.raises(LuminalError, match="differ in the dim 'rows', which none of its results gives"):
+        check(graph)
 
 
 def changed(**changes: object) -> None:
@@ -175,8 +216,10 @@ WRONG = {
     "operand 0 is float32.1, 3., expected float32.n, 3.": lambda: changed(
         body=body_with(lambda g: g.inputs.insert(0, g.inputs.pop(3)))
     ),
-    "result 0 is int64.n, 3., expected float32.n, 3.": lambda: branching(otherwise=lambda b, x: b.cast(x, int64)),
-    "result 0 is float32.3, n., expected float32.n, 3.": lambda: branching(
+    "result 0 of otherwise is int64.n, 3., expected float32.n, 3.": lambda: branching(
+        otherwise=lambda b, x: b.cast(x, int64)
+    ),
+    "result 0 of otherwise is float32.3, n., expected float32.n, 3.": lambda: branching(
         otherwise=lambda b, x: b.transpose(x, (1, 0))
     ),
     "loop has the attributes": lambda: changed(more=1),

@@ -328,7 +328,9 @@ AWKWARD = """turn (int64 trip, bool go, float[3] a, float[3] b, float[3] c, floa
 @pytest.mark.parametrize("condition", ["", "go_on"])
 def test_bodies_that_hand_on_states_weights_and_captures_as_they_are(condition: str, tmp_path: Path) -> None:
     outputs = ["ea", "eb", "ec", "ed", "rs", "qs", "ps", "os"]
-    loop = helper.make_node("Loop", ["most", condition, "start", "start", "start", "weight"], outputs, body=body(AWKWARD))
+    loop = helper.make_node(
+        "Loop", ["most", condition, "start", "start", "start", "weight"], outputs, body=body(AWKWARD)
+    )
     inputs = "float[T, 3] x, float[3] start, float[3] limit3, bool go_on"
     weight = np.array([0.5, -1.5, 2.5], np.float32)
     made = model([LENGTH, loop], inputs, " ".join(outputs), weight=weight)
@@ -353,3 +355,24 @@ def test_a_size_that_data_decides_in_every_trip(tmp_path: Path) -> None:
         taken_sum = ReduceSum<keepdims = 0>(taken) halved = Mul(s, half) t = Add(halved, taken_sum) row = Mul(t, item)"""
     made = model([LENGTH, turning("most", "", ALWAYS, picks)], INPUTS, "end rows", **HALF)
     agrees(made, tmp_path, [items(n, 1.0) for n in (1, 2, 7)], [1, 2, 7], dims={"T": (1, 4, 16)})
+
+
+def test_branches_of_different_shapes(tmp_path: Path) -> None:
+    node = choose(
+        "c",
+        "y",
+        "yes () => (float[A, B] t) { doubled = Mul(x, two) t = Concat<axis = 0>(x, doubled) }",
+        "no () => (float[A, B] e) { high = Greater(column, limit) places = NonZero(high) index = Transpose(places) e = GatherND(x, index) }",
+    )
+    after = "centre = ReduceMean<keepdims = 1, axes = [0]>(y) z = Sub(y, centre) s = Shape(z)"
+    text = "column = ReduceMax<keepdims = 0, axes = [1]>(x)"
+    made = model([text, node, after], "float[N, 3] x, float limit, bool c", "z s", two=np.float32(2))
+    rng = np.random.default_rng(6)
+    feeds = [
+        {"x": rng.uniform(-1, 1, (n, 3)).astype(np.float32), "limit": np.array(0.4, np.float32), "c": np.array(c)}
+        for n in (3, 7, 13)
+        for c in (True, False)
+    ]
+    lengths = {onnxruntime.InferenceSession(made.SerializeToString()).run(None, fed)[0].shape[0] for fed in feeds}
+    assert len(lengths) > 4
+    agrees(made, tmp_path, feeds, dims={"N": (1, 8, 32)})
