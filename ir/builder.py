@@ -169,13 +169,15 @@ class Builder(BuilderCore):
         shape = (*before, *index.shape, *after)
         if index.node.op == "constant" and index.node.attrs["data"].size == 1:
             return self._take_one(data, int(index.node.attrs["data"].reshape(-1)[0]), axis, shape)
-        inner, lead = product(after), len(before)
-        outer = _row_major(before, [index_symbol(k) for k in range(lead)])
-        inside = _row_major(after, [index_symbol(lead + index.type.rank + k) for k in range(len(after))])
-        start = self.iota(shape, outer * extent * inner + inside)
-        step = self("mul", self._from_front(index, extent), self.dim_value(inner))
+        lead = len(before)
+        tensor, start, strides = self.strided(data)
+        for k, stride in enumerate(strides):
+            if k != axis:
+                start = start + stride * index_symbol(k if k < axis else k - 1 + index.type.rank)
+        step = self("mul", self._from_front(index, extent), self.dim_value(strides[axis]))
         spread = [index_symbol(lead + k) for k in range(index.type.rank)]
-        return self.gather_flat(data, self("add", start, self.view(step, self._select(step, shape, spread))))
+        step = self.view(step, self._select(step, shape, spread))
+        return self.gather_flat(tensor, self("add", self.iota(shape, start), step))
 
     def _take_one(self, data: Value, place: int, axis: int, shape: Sequence[Dim]) -> Value:
         start = place if place >= 0 else data.shape[axis] + place
@@ -183,17 +185,35 @@ class Builder(BuilderCore):
 
     def gather_elements(self, data: Value, index: Value, axis: int) -> Value:
         """Return `out[.., p, ..] = data[.., index[.., p, ..], ..]` along one axis, of the index's shape."""
-        return self.gather_flat(data, self.element_numbers(data.shape, index, axis))
+        tensor, start, strides = self.strided(data)
+        return self.gather_flat(tensor, self._element_numbers(data.shape, start, strides, index, axis))
 
     def element_numbers(self, shape: Sequence[Dim], index: Value, axis: int) -> Value:
         """Return row-major numbers, in a tensor of `shape`, of the elements at index's place, but `index` on axis."""
+        return self._element_numbers(shape, 0, row_major_strides(shape), index, axis)
+
+    def _element_numbers(
+        self, shape: Sequence[Dim], start: Dim, strides: Sequence[Dim], index: Value, axis: int
+    ) -> Value:
         axis = self._axis(axis, len(shape))
         if index.type.rank != len(shape):
             raise LuminalError(f"an index along axis {axis} needs {len(shape)} axes, not {index.type}")
-        others = [0 if k == axis else index_symbol(k) for k in range(len(shape))]
-        step = self.dim_value(product(shape[axis + 1 :]))
-        start = self.iota(index.shape, _row_major(shape, others))
-        return self("add", start, self("mul", self._from_front(index, shape[axis]), step))
+        for k, stride in enumerate(strides):
+            if k != axis:
+                start = start + stride * index_symbol(k)
+        step = self("mul", self._from_front(index, shape[axis]), self.dim_value(strides[axis]))
+        return self("add", self.iota(index.shape, start), step)
+
+    def strided(self, x: Value) -> tuple[Value, Dim, tuple[Dim, ...]]:
+        """Return a tensor in which x's elements lie, the number of the first one and the strides of x's axes.
+
+        What is x by a view with strides is read where it lies, so that nothing is moved to be gathered from.
+        """
+        if x.node.op == "view" and x.node.attrs["view"].is_total:
+            linear = x.node.attrs["view"].linear(self.ranges)
+            if linear is not None:
+                return x.node.inputs[0], *linear
+        return x, 0, row_major_strides(x.shape)
 
     def _from_front(self, index: Value, extent: Dim) -> Value:
         """Return int64 indices in which negative ones, which count from the end, count from the front."""
@@ -321,11 +341,9 @@ class Builder(BuilderCore):
         return views.select(x.shape, shape, index, self.ranges)
 
 
-def _row_major(shape: Sequence[Dim], index: Sequence[Dim]) -> Dim:
-    number: Dim = 0
-    for extent, at in zip(shape, index, strict=True):
-        number = number * extent + at
-    return number
+def row_major_strides(shape: Sequence[Dim]) -> tuple[Dim, ...]:
+    """Return how many elements apart neighbours along each axis lie."""
+    return tuple(product(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
 def _fill(value: Number, dtype: DType) -> Fill:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...ir.builder import row_major_strides
 from ...ir.graph import Value
 from ...plan.dims import Dim, index_symbol, product
 from ...plan.dtypes import int64
 from ..context import NodeBuilder
 from ..registry import onnx_op
 from ..selection import places_of
+
+Shape = tuple[Dim, ...]
 
 
 @onnx_op("Gather", 1, 11, 13)
@@ -60,11 +63,10 @@ def gather_nd_11(b: NodeBuilder, data: Value, index: Value) -> Value:
 @onnx_op("GatherND", 12, 13)
 def gather_nd(b: NodeBuilder, data: Value, index: Value, *, batch_dims: int) -> Value:
     """The last axis of the index holds the place along the first axes of the data, after `batch_dims` shared ones."""
-    depth = _index_depth(b, index)
-    slice_shape = data.shape[batch_dims + depth :]
-    where = _first_elements(b, data.shape, index, batch_dims)
-    flat = _with_inner(b, where, slice_shape)
-    return b.gather_flat(data, flat)
+    inner = batch_dims + _index_depth(b, index)
+    tensor, start, strides = b.strided(data)
+    where = _first_elements(b, data.shape, start, strides, index, batch_dims)
+    return b.gather_flat(tensor, _with_inner(b, where, data.shape[inner:], strides[inner:]))
 
 
 def _index_depth(b: NodeBuilder, index: Value) -> int:
@@ -74,30 +76,27 @@ def _index_depth(b: NodeBuilder, index: Value) -> int:
     return depth
 
 
-def _first_elements(b: NodeBuilder, shape: tuple[Dim, ...], index: Value, batch_dims: int) -> Value:
-    """Return for each row of the index the row-major number of the first element that it means."""
-    depth = _index_depth(b, index)
-    outer = index.shape[:-1]
-    total = b.iota(outer, _row_major(shape, batch_dims))
-    for position in range(depth):
+def _first_elements(
+    b: NodeBuilder, shape: Shape, start: Dim, strides: Shape, index: Value, batch_dims: int
+) -> Value:
+    """Return for each row of the index the number of the first element that it means, in a tensor of these strides."""
+    for axis in range(batch_dims):
+        start = start + strides[axis] * index_symbol(axis)
+    total = b.iota(index.shape[:-1], start)
+    for position in range(_index_depth(b, index)):
         axis = batch_dims + position
         column = b.squeeze(b.slice_axis(index, -1, position, 1), [-1])
         place = counted_from_front(b, column, shape[axis])
-        total = b.b("add", total, b.b("mul", place, b.dim_value(product(shape[axis + 1 :]))))
+        total = b.b("add", total, b.b("mul", place, b.dim_value(strides[axis])))
     return total
 
 
-def _row_major(shape: tuple[Dim, ...], axes: int) -> Dim:
-    """Return where the batch of an index point begins: its own place along the first `axes` axes."""
-    return sum((index_symbol(axis) * product(shape[axis + 1 :]) for axis in range(axes)), 0)
-
-
-def _with_inner(b: NodeBuilder, first: Value, inner: tuple[Dim, ...]) -> Value:
+def _with_inner(b: NodeBuilder, first: Value, inner: Shape, strides: Shape) -> Value:
     """Add the places inside a slice of shape `inner` to each first element."""
     if not inner:
         return first
     rank = first.type.rank
-    offsets = b.iota(inner, sum((index_symbol(k) * product(inner[k + 1 :]) for k in range(len(inner))), 0))
+    offsets = b.iota(inner, sum((index_symbol(k) * stride for k, stride in enumerate(strides)), 0))
     return b.b("add", b.unsqueeze(first, [rank + k for k in range(len(inner))]), offsets)
 
 
@@ -109,7 +108,9 @@ def scatter_nd_11(b: NodeBuilder, data: Value, index: Value, updates: Value) -> 
 @onnx_op("ScatterND", 16, 18, only={"reduction": ("none", "add", "mul", "max", "min")})
 def scatter_nd(b: NodeBuilder, data: Value, index: Value, updates: Value, *, reduction: str) -> Value:
     depth = _index_depth(b, index)
-    flat = _with_inner(b, _first_elements(b, data.shape, index, 0), data.shape[depth:])
+    strides = row_major_strides(data.shape)
+    first = _first_elements(b, data.shape, 0, strides, index, 0)
+    flat = _with_inner(b, first, data.shape[depth:], strides[depth:])
     return b.scatter_flat(data, flat, b.reshape(updates, flat.shape), reduction)
 
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from luminal_onnx.ir.builder import Builder
+from luminal_onnx.ir.graph import Value
 from luminal_onnx.ir.interpreter import run
 from luminal_onnx.ir.legality import check
 from luminal_onnx.plan import dtypes
@@ -210,6 +211,40 @@ def test_take_with_negative_indices(axis, index_shape):
     compare(
         lambda b, x, i, dim: b.take(x, i, axis), lambda x, i: np.take(x, i, axis), (5, 3, 4), index_shape,
         feeds=[values((5, 3, 4)), fed],
+    )
+
+
+STRIDED = {
+    "transposed": (lambda b, x: b.transpose(x, [2, 0, 1]), lambda x: x.transpose(2, 0, 1)),
+    "sliced": (lambda b, x: b.slice_axis(x, 1, 2, 3), lambda x: x[:, 2:5]),
+    "repeated": (lambda b, x: b.expand(b.slice_axis(x, 1, 3, 1), (5, 4, 4)), lambda x: x[:, 3:4].repeat(4, 1)),
+}
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("name", STRIDED)
+def test_what_a_view_with_strides_shows_is_gathered_where_it_lies(name, axis):
+    view, shown = STRIDED[name]
+    index = np.random.default_rng(3).integers(-3, 3, (2, 3))
+
+    def taken(b: Builder, x: Value, i: Value, dim) -> Value:
+        result = b.take(view(b, x), i, axis)
+        assert result.node.inputs[0] is x
+        return result
+
+    compare(taken, lambda x, i: np.take(shown(x), i, axis), (5, 7, 4), (2, 3), feeds=[values((5, 7, 4)), index])
+    picked = np.random.default_rng(4).integers(-3, 3, shown(values((5, 7, 4))).shape)
+    compare(
+        lambda b, x, i, dim: b.gather_elements(view(b, x), i, axis),
+        lambda x, i: np.take_along_axis(shown(x), i, axis), (5, 7, 4), picked.shape, feeds=[values((5, 7, 4)), picked],
+    )
+
+
+def test_what_a_view_fills_in_is_gathered_from_a_copy():
+    index = np.array([-1, 0, 3])
+    compare(
+        lambda b, x, i, dim: b.take(b.pad(x, [1], [2], 0.5), i, 0),
+        lambda x, i: np.pad(x, (1, 2), constant_values=0.5)[i], (4,), (3,), feeds=[values((4,)), index],
     )
 
 
